@@ -28,7 +28,7 @@ class Sequential(Engine):
     twin = None  # a second network, for the teacher of a local training
 
     def run(self, request: Ask) -> list[dict[str, torch.Tensor] | Failure]:
-        """Return the replies of a request; see `Engine.run`."""
+        """Visit the clients one after another; see `Engine.run`."""
         self._make_twin(request.steps)
         with one_thread():
             cohort = read_ahead(self.members[i] for i in request.ids.tolist())
@@ -69,7 +69,7 @@ def reply_of(
     seed: int,
     round: int,
 ) -> Failure | dict[str, torch.Tensor]:
-    """Return a client's reply to the steps of a round: named arrays, or a Failure.
+    """Visit a client: run the steps of a round and return the reply, named arrays, or a Failure.
 
     The reply of a client that fails is lost, and the server reports this client.
 

@@ -112,14 +112,14 @@ def admit(ask: "Ask", replies: list[Any]) -> Admitted:
 
 
 def _blames_method(ask):
-    """Return whether an error of all clients is one of the method, which ends the run, and not of a client."""
+    """True if an error of all clients is one of the method, so that the run ends."""
     session, count = ask.session, len(ask.ids)
     foreign = session.engine.foreign
     return count > 1 or (not foreign and too_few(count, 0, session.log, session.min_replies, len(session)))
 
 
 def names_in_round(ask: "Ask") -> tuple[frozenset[str] | None, frozenset[str]]:
-    """Return the names that a round's replies can have (None: any name), and the names that they must have.
+    """Names that the replies of a round can have (None: any name), and names that they must have.
 
     Raises
     ------
@@ -139,7 +139,7 @@ def names_in_round(ask: "Ask") -> tuple[frozenset[str] | None, frozenset[str]]:
 
 
 def common_forbidden(replies: list[Any], allowed: frozenset[str] | None) -> str | None:
-    """Return a forbidden name that is in every reply, so that the method itself sends it; otherwise None."""
+    """A forbidden name in every reply, which the method itself sends, or None."""
     if allowed is None or not replies or not all(isinstance(reply, dict) for reply in replies):
         return None
     extra = frozenset.intersection(*(frozenset(reply) - allowed for reply in replies))
@@ -147,7 +147,7 @@ def common_forbidden(replies: list[Any], allowed: frozenset[str] | None) -> str 
 
 
 def forbidden(ask: "Ask", name: str, allowed: frozenset[str]) -> str:
-    """Return an error message for a name that clients must not send."""
+    """Error message for a name that clients must not send."""
     protect = ask.session.protect
     if ask.session.sends is not None and "weights" in allowed and not protect:
         return f"the method's clients send {quote(name)}, which is not declared; add it to @method(sends=...)"
@@ -156,7 +156,7 @@ def forbidden(ask: "Ask", name: str, allowed: frozenset[str]) -> str:
 
 
 def names_of(replies: list[Any], allowed: frozenset[str] | None, required: frozenset[str], *, exact: bool) -> frozenset[Any]:
-    """Return the names that each reply of a round must have: the set that most clients sent.
+    """Names that each reply of a round must have: the set that most clients sent.
 
     Sets with a name that is not allowed, or without a required name, are ignored.
 
@@ -195,29 +195,29 @@ def examine(ask: "Ask", replies: list[Any], names: frozenset[Any]) -> tuple[list
     norms : dict of int to float
         L2 norms of the trainable entries of updates, by position in `replies`.
     """
-    session, out, reasons, norms = ask.session, list(replies), [], {}
-    sends, network = session.sends or {}, session.network
+    session, network, sends = ask.session, ask.session.network, ask.session.sends or {}
+    checked, reasons, norms = list(replies), [], {}
     samples, sides = session.sizes[ask.ids].long().tolist(), _sides_of(session) | ask.sides
     for j, reply in enumerate(replies):
         reason = str(reply) if isinstance(reply, Failure) else None
         try:
             if reason is None:
-                out[j] = convert(reply, names, sends, network, samples=samples[j], **sides)
+                checked[j] = convert(reply, names, sends, network, samples=samples[j], **sides)
                 if "weights" in names:
-                    norms[j] = _finite_norm(out[j]["weights"], ask.weights, network.parameters_count)
+                    norms[j] = _finite_norm(checked[j]["weights"], ask.weights, network.parameters_count)
         except Malformed as error:
             reason = str(error)
         reasons.append(reason)
     for name in [name for name in names & sends.keys() - {"weights"} if sends[name].shape is None or sends[name].sum_only]:
-        values = {j: out[j][name] for j, reason in enumerate(reasons) if reason is None}
+        values = {j: checked[j][name] for j, reason in enumerate(reasons) if reason is None}
         for j, reason in disagreeing(values, dict(enumerate(samples))).items():
             reasons[j] = f"{quote(name)} {reason}"
             norms.pop(j, None)
-    return out, reasons, norms
+    return checked, reasons, norms
 
 
 def _sides_of(session):
-    """Return the numbers for the letters of a declared shape, except those of a single client."""
+    """Numbers for the letters of declared shapes, except those of a single client."""
     sides = {"classes": session.classes, "size": session.network.size}
     sides |= {} if session.public is None else {"public": len(session.public.x)}
     width = getattr(session.network.module, "width", None)
@@ -227,7 +227,9 @@ def _sides_of(session):
 def convert(
     reply: object, names: frozenset[str], sends: dict[str, Sent], network: "Network", **known
 ) -> "dict[str, torch.Tensor | None]":
-    """Return a reply as {name: Tensor} of the declared types, ``weights`` on the network's device, all others on the CPU.
+    """Convert a reply to its declared types, {name: Tensor}.
+
+    ``weights`` are on the network's device, all others on the CPU.
 
     Finite ``weights`` are not checked here, but by the length of the update.
 
@@ -308,7 +310,7 @@ def must_be_finite(name: str, value: "torch.Tensor") -> None:
 
 
 def disagreeing(values: "dict[int, torch.Tensor]", samples: dict[int, int]) -> dict[Any, str]:
-    """Return {position: reason} of replies whose shape or type differs from that of most replies.
+    """Find replies whose shape or type differs from most replies; return {position: reason}.
 
     The first side can be the client's number of samples.
 
@@ -333,7 +335,7 @@ def disagreeing(values: "dict[int, torch.Tensor]", samples: dict[int, int]) -> d
 
 
 def quote(name: str) -> str:
-    """Return a name sent by a client in quotes, cut if it is long."""
+    """Quote a name that a client sent, cut if it is long."""
     text = str(name) if isinstance(name, (str, int, float)) else type(name).__name__
     return repr(text if len(text) <= MAX_NAME else f"{text[: MAX_NAME - 3]}...")
 
@@ -346,12 +348,12 @@ def _finite_norm(weights, start, trainable):
 
 
 def l2_norm(vector: "torch.Tensor") -> float:
-    """Return the L2 norm of a tensor, summed in float64."""
+    """The L2 norm of a tensor, summed in float64."""
     return float(torch.linalg.vector_norm(vector, dtype=torch.float64))
 
 
 def too_long(norms: dict[int, float], log: "list[Exchange]", start: "torch.Tensor", max_update_ratio: float) -> dict[int, str]:
-    """Return {position: reason} of updates that are too long compared with the cohort and recent updates.
+    """Find updates that are too long compared with the cohort and recent updates; return {position: reason}.
 
     The first update of a run is compared with the model if no other client is in its cohort.
 
@@ -384,7 +386,7 @@ def too_long(norms: dict[int, float], log: "list[Exchange]", start: "torch.Tenso
 
 
 def too_few(asked: int, accepted: int, log: "list[Exchange]", min_replies: float, clients: int) -> bool:
-    """Return whether too few clients of a round are left to use its result.
+    """True if too few clients of a round are left to use its result.
 
     A cohort of one client is judged together with earlier visits unless `min_replies` is 1, and so is every cohort if it is 0.
 
@@ -426,7 +428,7 @@ def check_any_accepted(log: "list[Exchange]", rejected: list[dict[str, Any]]) ->
 
 
 def user_error(replies: list[Any]) -> str | None:
-    """Return the message of a user error that occurred on every client, or None."""
+    """Message of a user error that occurred on every client, or None."""
     if not replies or not all(isinstance(reply, Failure) and reply.code == "input" for reply in replies):
         return None
     messages = sorted({reply.sentence for reply in replies} - {""})
@@ -436,7 +438,7 @@ def user_error(replies: list[Any]) -> str | None:
 
 
 def printable(reason: str | None) -> str | None:
-    """Return a reason without control characters and cut to the length that a run stores, or None.
+    """Remove control characters from a reason and cut it to the length that a run stores.
 
     A part of the reason can come from a client.
     """
@@ -444,7 +446,7 @@ def printable(reason: str | None) -> str | None:
 
 
 def to_error(round: int, ids: list[int], reasons: list[str | None]) -> TooManyLost:
-    """Return the TooManyLost error of a round with the reasons (K,) against its clients."""
+    """The error of a round that lost too many clients, with the reasons (K,)."""
     listed = "; ".join(f"client {i}: {reason}" for i, reason in zip(ids, reasons, strict=True) if reason)
     advice = ""
     if "NaN" in listed or "infinite" in listed:

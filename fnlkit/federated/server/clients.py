@@ -82,12 +82,12 @@ class Ask:
         return self.model.weights
 
     def part(self, places: Sequence[int]) -> "Ask":
-        """Return the same for the clients at some positions of the cohort."""
+        """The same for the clients at some positions of the cohort."""
         scatter = {name: values[places] for name, values in self.scatter.items()}
         return replace(self, ids=self.ids[places], scatter=scatter)
 
     def received(self, place: int) -> "dict[str, torch.Tensor]":
-        """Return the values that the client at a position of the cohort receives in addition to the weights."""
+        """Values that the client at a position of the cohort receives in addition to the weights."""
         return {**self.broadcast, **{name: values[place] for name, values in self.scatter.items()}}
 
 
@@ -160,11 +160,14 @@ class Clients(Records):
 
     def __init__(self, engine, *, min_replies=0.5, max_update_ratio=100.0):
         super().__init__(engine.members, engine.network)
-        self.engine, self.inputs, self.seed = engine, engine.inputs, engine.seed
+        self.engine = engine
+        self.inputs, self.seed = engine.inputs, engine.seed
         self.min_replies, self.max_update_ratio = min_replies, max_update_ratio
         self.sizes = torch.from_numpy(np.asarray(engine.sizes, np.float64))
         self.classes, self.on_release = (self.members[0].classes if len(self.members) else 0), None
-        self.public, self.sends, self.protect = None, None, ""
+        self.public: Public | None = None
+        self.sends: Any = None
+        self.protect = ""
         self.shared = 0
 
     def __len__(self):
@@ -243,14 +246,14 @@ class Clients(Records):
         return Replies(out, ask.ids[accepted])
 
     def _distinct(self, ids):
-        """Return the clients of a round as int64 (K,) in the given order."""
+        """Check that the clients of a round are distinct; return them as int64 (K,) in the given order."""
         ids = np.asarray(torch.as_tensor(ids).cpu(), np.int64).reshape(-1)
         if len(np.unique(ids)) != len(ids) or (len(ids) and not 0 <= ids.min() <= ids.max() < len(self)):
             raise InputError(f"`ids` must be distinct clients of 0..{len(self) - 1}, found {ids.tolist()}")
         return ids
 
     def _sorted(self, ask):
-        """Return an Ask whose clients are in ascending order, with the number of the round; values to send are Tensors."""
+        """Sort the clients of an Ask, convert the values to send to Tensors, and set round and session."""
         ids = self._distinct(ask.ids)
         order = np.argsort(ids, kind="stable")
         broadcast = {name: torch.as_tensor(value) for name, value in (ask.broadcast or {}).items()}
@@ -329,7 +332,7 @@ class Clients(Records):
         return accepted
 
     def predict(self, weights: "torch.Tensor", x: "np.ndarray | torch.Tensor") -> "torch.Tensor":
-        """Return the logits (n, C) of raw samples on the server; see `fnlkit.federated.engines.engine.Engine.predict`."""
+        """Compute the logits (n, C) of raw samples on the server; see `fnlkit.federated.engines.engine.Engine.predict`."""
         return self.engine.predict(weights, x)
 
     def close(self) -> None:
@@ -338,13 +341,13 @@ class Clients(Records):
 
 
 def sum_of(values: "list[torch.Tensor]") -> "torch.Tensor":
-    """Return the sum of tensors of equal shape; floats are added and returned in float64."""
+    """Add tensors of equal shape; floats are added and returned in float64."""
     values = torch.stack(values)
     return values.sum(0, dtype=torch.float64 if values.is_floating_point() else None)
 
 
 def stack_weights(replies: list[Any], kept: list[int]) -> "torch.Tensor":
-    """Return the weights (K, P) of the replies at positions `kept`.
+    """Stack the weights (K, P) of the replies at positions `kept`.
 
     Each reply is released after it was copied, because the weights are most of a round's memory.
     """
@@ -357,6 +360,6 @@ def stack_weights(replies: list[Any], kept: list[int]) -> "torch.Tensor":
 
 
 def gather(values: list[Any]) -> "torch.Tensor | tuple[torch.Tensor, ...]":
-    """Return replies of equal shape stacked (K, ...), otherwise a tuple of replies."""
+    """Stack replies of equal shape (K, ...); other replies become a tuple."""
     values = [torch.as_tensor(v) for v in values]
     return torch.stack(values) if len({v.shape for v in values}) <= 1 and values else tuple(values)

@@ -52,9 +52,18 @@ class Records:
 
     def __init__(self, members, network):
         self.members, self.network = members, network
-        self.rounds, self.traffic, self.log, self.results, self.rejected, self.memory = 0, Traffic(), [], [], [], {}
-        self._committed_memory, self._before_commit, self._before_visit = {}, {}, {}
-        self._replayed_log, self._replayed_results, self._replaying, self._in_once = [], [], False, False
+        self.rounds = 0
+        self.traffic = Traffic()
+        self.log: list[Exchange] = []
+        self.results: list[Result] = []
+        self.rejected: list[dict[str, Any]] = []
+        self.memory: dict[str, Any] = {}
+        self._committed_memory: dict[str, tuple[Any, int]] = {}
+        self._before_commit: dict[int, Any] = {}  # client: its memory at the last commit
+        self._before_visit: dict[int, Any] = {}
+        self._replayed_log: list[Exchange] = []
+        self._replayed_results: list[Result] = []
+        self._replaying = self._in_once = False
         self.commit()
 
     # ---- log and traffic
@@ -161,14 +170,15 @@ class Records:
 
     def replay(self, log: list[Exchange], results: Sequence[Any] = ()) -> None:
         """Take replies of the next rounds from a log instead of clients, and results of `once` from logged results."""
-        self._replayed_log, self._replayed_results, self._replaying = list(log)[::-1], list(results)[::-1], True
+        self._replayed_log, self._replayed_results = list(log)[::-1], list(results)[::-1]
+        self._replaying = True
 
     def end_replay(self) -> None:
         """End the replay: the next rounds run on the clients again."""
         self._replaying = False
 
     def _next_logged(self, ids):
-        """Return the Exchange of the next round of the replayed log, after checking the cohort (K,)."""
+        """Take the next round from the replayed log, after checking the cohort (K,)."""
         if not self._replayed_log:
             raise InputError(
                 ": the log of the run has fewer rounds than these settings need; train it again", parameter="resume"
@@ -235,7 +245,7 @@ class Records:
 
 
 def nbytes(value: "torch.Tensor") -> int:
-    """Return the payload in bytes of a tensor or number; 0 for other types, which are rejected anyway."""
+    """Payload in bytes of a tensor or number; 0 for other types, which are rejected anyway."""
     try:
         value = torch.as_tensor(value)
     except (TypeError, ValueError, RuntimeError, OverflowError):
@@ -244,17 +254,17 @@ def nbytes(value: "torch.Tensor") -> int:
 
 
 def _edits(value):
-    """Return how often a tensor was changed in place."""
+    """Number of changes of a tensor in place."""
     return value._version if isinstance(value, torch.Tensor) else 0
 
 
 def _own(value):
-    """Return a tensor unchanged and any other value as a copy."""
+    """Copy a value that is no tensor; tensors in `memory` are never changed in place."""
     return value if isinstance(value, torch.Tensor) else copy.deepcopy(value)
 
 
 def _plain(value):
-    """Return an array, or the number in a zero-dimensional array."""
+    """Copy an array, or take the number out of a zero-dimensional array."""
     return value.copy() if value.ndim else value.item()
 
 

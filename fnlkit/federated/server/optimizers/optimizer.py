@@ -111,12 +111,12 @@ class Updates:
 
 
 def local_steps(sizes: "torch.Tensor", fit: Fit) -> "torch.Tensor":
-    """Return the number of local steps, float64 (...,), for numbers of samples (...)."""
+    """Number of local steps, float64 (...,), for numbers of samples (...)."""
     return fit.epochs * torch.ceil(torch.as_tensor(sizes, dtype=torch.float64) / fit.batch_size)
 
 
 def gradient_weight(sizes: "torch.Tensor", fit: Fit) -> "torch.Tensor":
-    """Return the total weight of a client's gradients in local training, ||a||_1 of FedNova (eq. 13), (...,).
+    """Total weight of a client's gradients in local training, ||a||_1 of FedNova (eq. 13), (...,).
 
     It is tau for tau steps without momentum.  With momentum rho, a gradient acts in all later steps, and the sum is
     (tau - rho (1 - rho^tau) / (1 - rho)) / (1 - rho); for rho = 1 it is tau (tau + 1) / 2.  A step of Adam counts as one.
@@ -134,12 +134,12 @@ def gradient_weight(sizes: "torch.Tensor", fit: Fit) -> "torch.Tensor":
 
 
 def add_nothing(request: Request) -> Additions:
-    """Return no additions: plain local training."""
+    """Add nothing: plain local training."""
     return Additions()
 
 
 def as_trained(updates: Updates) -> "torch.Tensor":
-    """Return the local models (K, P) unchanged."""
+    """Aggregate the local models (K, P) unchanged."""
     return updates.trained
 
 
@@ -148,12 +148,12 @@ def takes_any(network: Network) -> None:
 
 
 def unchanged(done: float) -> float:
-    """Return the factor 1 on the learning rate."""
+    """Keep the learning rate: the factor 1."""
     return 1.0
 
 
 def take(updates: Updates, merged: "torch.Tensor") -> "torch.Tensor":
-    """Return the aggregate (P,) as the next model."""
+    """Take the aggregate (P,) as the next model."""
     return merged
 
 
@@ -283,7 +283,7 @@ class FedOpt:
         return tuple(select_accepted(self.aggregate, dict.fromkeys(_CONTEXT)))
 
     def reads_each(self) -> bool:
-        """Return True if the server step reads models of single clients; found by a trial call with a sum."""
+        """True if the server step reads models of single clients; found by a trial call with a sum."""
         if self.rescale is not as_trained:
             return True
         start = torch.zeros(2, dtype=torch.float64)
@@ -294,11 +294,11 @@ class FedOpt:
         return False
 
     def _counts(self, clients):
-        """Return the default weight of each client, float64 (N,)."""
+        """Default weight of each client, float64 (N,)."""
         return torch.ones(len(clients), dtype=torch.float64) if self.uniform_weights else clients.sizes
 
     def _counted(self, clients, replies, weights):
-        """Return the positions of accepted replies and their aggregation weights (K,)."""
+        """Reject clients without a positive weight; return the positions of the others and their weights (K,)."""
         weights = weights(replies) if callable(weights) else weights
         chosen = (self._counts(clients) if weights is None else torch.as_tensor(weights, dtype=torch.float64))[replies.ids]
         bad = [None if math.isfinite(v) and v > 0 else f"its aggregation weight is {v:g}" for v in chosen.tolist()]
@@ -306,7 +306,7 @@ class FedOpt:
         return accepted, chosen[accepted]
 
     def _next(self, clients, model, replies, kept, weights, local):
-        """Return the next global weights (P + Q,)."""
+        """Aggregate the local models and apply the server step; return the next weights (P + Q,)."""
         stacked = replies["weights"] if len(kept) == len(replies.ids) else replies["weights"][kept]
         p = model.network.parameters_count
         start, trained, sizes = model.weights[:p], stacked[:, :p], clients.sizes
@@ -328,7 +328,7 @@ class FedOpt:
 
 
 def _together(asked, added):
-    """Return the values that method and optimizer send; raise if both use the same name."""
+    """Join the values that method and optimizer send; raise if both use the same name."""
     asked = asked or {}
     if twice := sorted(set(asked) & set(added)):
         raise InputError(f"optimizer and method cannot be combined: both send {twice[0]!r} to the clients; change `optimizer`")
