@@ -19,7 +19,6 @@ from fnlkit.federated.client.training import Fit
 if TYPE_CHECKING:
     from fnlkit.artifacts.exchange import Exchange
     from fnlkit.federated.client.network import Network
-    from fnlkit.federated.server.clients import Ask
 
 
 # Number of recent visits that are judged together if a cohort is too small to judge alone; fewer if there are fewer clients.
@@ -72,7 +71,7 @@ class Admitted(NamedTuple):
     long: bool
 
 
-def admit(ask: "Ask", replies: list[Any]) -> Admitted:
+def admit(ask: Any, replies: list[Any]) -> Admitted:
     """Decide which replies of a round are accepted; neither the replies nor the session are changed.
 
     Parameters
@@ -118,7 +117,7 @@ def _blames_method(ask):
     return count > 1 or (not foreign and too_few(count, 0, session.log, session.min_replies, len(session)))
 
 
-def names_in_round(ask: "Ask") -> tuple[frozenset[str] | None, frozenset[str]]:
+def names_in_round(ask: Any) -> tuple[frozenset[str] | None, frozenset[str]]:
     """Names that the replies of a round can have (None: any name), and names that they must have.
 
     Raises
@@ -146,7 +145,7 @@ def common_forbidden(replies: list[Any], allowed: frozenset[str] | None) -> str 
     return min(extra, key=str) if extra else None
 
 
-def forbidden(ask: "Ask", name: str, allowed: frozenset[str]) -> str:
+def forbidden(ask: Any, name: str, allowed: frozenset[str]) -> str:
     """Error message for a name that clients must not send."""
     protect = ask.session.protect
     if ask.session.sends is not None and "weights" in allowed and not protect:
@@ -176,7 +175,7 @@ def names_of(replies: list[Any], allowed: frozenset[str] | None, required: froze
     return max(counts, key=lambda names: (counts[names], -len(names) if exact else len(names)), default=required)
 
 
-def examine(ask: "Ask", replies: list[Any], names: frozenset[Any]) -> tuple[list[Any], list[Any], dict[int, float]]:
+def examine(ask: Any, replies: list[Any], names: frozenset[Any]) -> tuple[list[Any], list[Any], dict[int, float]]:
     """Compare replies with their declarations.
 
     Parameters
