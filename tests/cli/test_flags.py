@@ -16,8 +16,9 @@ from fnlkit.cli.train import command as train
 from fnlkit.core.errors import InputError
 
 LIBRARY = Path(__file__).parents[2] / "fnlkit"
-# Files that write command lines: shell scripts of a site, steps of a recipe, and next commands of a report.
+# Files that write command lines: examples of components, scripts of a site, steps of a recipe, next commands of a report.
 WRITERS = {
+    "core/kinds.py",
     "core/retired.py",
     "sites/folders.py",
     "recipes/jobs.py",
