@@ -47,7 +47,7 @@ AHEAD = {
 # Numbers of which a larger one is better; the best of a setting is bold.
 LARGER = tuple(name for name, (_, factor, _) in MEASURES.items() if factor == 100 and not name.endswith(("_spread", "ece")))
 # Numbers that a pivot table can show, by short name: the first that the runs have.
-PIVOT = {kind: (f"accuracy_{kind}", f"agreement_{kind}") for kind in _SCORES}
+PIVOT: dict[str, tuple[str, ...]] = {kind: (f"accuracy_{kind}", f"agreement_{kind}") for kind in _SCORES}
 PIVOT |= {name: (name,) for name in ("macro_f1", "balanced_accuracy", "auc")}
 LEGEND = (
     "in %, mean ± standard deviation over runs; best: a run's best evaluation; late: mean of those in its last fifth of "
