@@ -400,12 +400,31 @@ def missing_statement(league):
     yield f"Without a row: `{PUBLIC}`, which needs a public set; `{FINE_TUNING}`, which trains more than a head.{run}"
 
 
+def partial_statement(cells):
+    """Yield the mean regret in the worlds of methods that have five seeds in some of the regimes only."""
+    cells = [cell for cell in cells if len(cell["kept"]) == 5]
+    regimes = {}
+    for cell in cells:
+        regimes.setdefault(cell["method"], []).append(cell["regime"])
+    most = max(map(len, regimes.values()))
+    partly = [name for name, inside in regimes.items() if len(inside) < most and name not in REFERENCES]
+    part = common_league([cell for cell in cells if all(cell["regime"] in regimes[name] for name in partly)])
+    best = {regime: max(part.mean(method, regime) for method in part.methods) for regime in part.regimes}
+    regrets = {
+        method: mean(mean(best[each] - part.mean(method, each) for each in inside) for inside in part.worlds.values())
+        for method in ("auto", "fedem", "fedavg", *partly)
+    }
+    row = ", ".join(f"`{method}` {points:.1f}" for method, points in sorted(regrets.items(), key=lambda item: item[1]))
+    yield f"Mean regret in {size_of(part, [*part.worlds])}: {row}."
+
+
 def tables():
     """Return {name: lines} of all tables."""
     league, fourth = stored_league(), fourth_league()
     return {
         "league methods": list(method_table(fourth, league)),
         "league missing": list(missing_statement(fourth)),
+        "league partial": list(partial_statement([cell for cell in stored_cells() if world_of(cell["regime"]) in FOURTH])),
         "league statements": [judged_statement(league), recommendation(league)],
         "league advice": list(advice_table(complete_league())),
         "league regimes": list(regime_table(league)),
