@@ -165,8 +165,8 @@ class Clients(Records):
         self.min_replies, self.max_update_ratio = min_replies, max_update_ratio
         self.sizes = torch.from_numpy(np.asarray(engine.sizes, np.float64))
         self.classes, self.on_release = (self.members[0].classes if len(self.members) else 0), None
-        self.public: Public | None = None
-        self.sends: Any = None
+        self.public = None
+        self.sends = None
         self.protect = ""
         self.shared = 0
 

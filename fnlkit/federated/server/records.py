@@ -54,15 +54,15 @@ class Records:
         self.members, self.network = members, network
         self.rounds = 0
         self.traffic = Traffic()
-        self.log: list[Exchange] = []
-        self.results: list[Result] = []
-        self.rejected: list[dict[str, Any]] = []
-        self.memory: dict[str, Any] = {}
-        self._committed_memory: dict[str, tuple[Any, int]] = {}
-        self._before_commit: dict[int, Any] = {}  # client: its memory at the last commit
-        self._before_visit: dict[int, Any] = {}
-        self._replayed_log: list[Exchange] = []
-        self._replayed_results: list[Result] = []
+        self.log = []
+        self.results = []
+        self.rejected = []
+        self.memory = {}
+        self._committed_memory = {}
+        self._before_commit = {}  # client: its memory at the last commit
+        self._before_visit = {}
+        self._replayed_log = []
+        self._replayed_results = []
         self._replaying = self._in_once = False
         self.commit()
 
