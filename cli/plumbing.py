@@ -19,9 +19,7 @@ from fnlkit.core.spec import find
 from fnlkit.experiment.settings import Settings, TrainOptions
 
 if TYPE_CHECKING:
-    from fnlkit.artifacts.federation import Federation
     from fnlkit.artifacts.sheets import Sheet
-    from fnlkit.datasets.dataset import Dataset
 
 
 # Commands import everything shared from here.
@@ -134,13 +132,6 @@ class Listing(click.Command):
 def caution(text: str) -> None:
     """Print a warning on stderr."""
     console().print(text, style="yellow", soft_wrap=True)
-
-
-def data_of(federation: "Federation", dataset: str | None = None) -> "Dataset":
-    """Return the data set of a federation, or the data set of an option after checking that both are equal."""
-    from fnlkit.pipeline.labels import data_of
-
-    return data_of(federation, dataset, caution)
 
 
 def emit(artifact: Any, target: str, *, shown: bool = False) -> None:

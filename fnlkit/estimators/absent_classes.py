@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,8 +18,8 @@ def class_texts(federation: Federation) -> list[str]:
     return [str(name).strip() for name in federation.meta.get("class_names") or range(federation.classes)]
 
 
-def class_columns(number: int, federation: Federation, source: str) -> list[int]:
-    """Return the column (C,) of each class among `number` columns without names.
+def select_classes(values: Any, federation: Federation, source: str, say: Callable[[str], object] | None) -> Any:
+    """Drop the columns of classes without labels from probabilities (n, M) whose columns have no names.
 
     If there are more columns than classes, classes that are whole numbers are the numbers of their columns.
 
@@ -28,11 +28,13 @@ def class_columns(number: int, federation: Federation, source: str) -> list[int]
     InputError
         If the columns of the classes are unknown.
     """
-    names = class_texts(federation)
-    if number == len(names):
-        return list(range(number))
+    names, shape = class_texts(federation), values.shape if hasattr(values, "shape") else np.shape(values)
+    if len(shape) != 2 or shape[1] == len(names):
+        return values
+    number = shape[1]
     if number > len(names) and all(name.isdecimal() and int(name) < number for name in names):
-        return [int(name) for name in names]
+        places = [int(name) for name in names]
+        return drop_absent(values, places, [str(place) for place in range(number) if place not in places], source, say)
     raise InputError(
         f"{source} has {number} columns, but the federation has labels of {federation.classes} classes: "
         f"{list_names(names)}; name the columns (a csv with these names, or `class_names` in an npz)"

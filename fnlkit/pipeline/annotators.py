@@ -14,9 +14,7 @@ from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.provenance import provenance
 from fnlkit.artifacts.sheets import Sheet
 from fnlkit.core.errors import InputError
-from fnlkit.pipeline.labels import tell, to_federation
-from fnlkit.pipeline.rows import is_path, rows_of, source_of
-from fnlkit.pipeline.types import ArrayLike, FilePath, Labels, Say
+from fnlkit.pipeline.inputs import ArrayLike, FilePath, Labels, Say, is_path, name_source, print_note, read_inputs
 
 if TYPE_CHECKING:
     import pandas
@@ -84,7 +82,7 @@ def consensus(
     probabilities: FilePath | ArrayLike | None = None,
     control: str | None = None,
     sample_column: str | None = None,
-    say: Say = tell,
+    say: Say = print_note,
 ) -> Agreed:
     """Return the federation with the consensus of several annotators as given labels.
 
@@ -121,7 +119,8 @@ def consensus(
     from fnlkit.audits.consensus import consensus, consensus_of_rows, own_votes
     from fnlkit.audits.votes import read_votes, to_votes
 
-    federation = to_federation(federation)
+    given = read_inputs(federation, probabilities=probabilities, say=say)
+    federation = given.federation
     arrays = os.fspath(votes).lower().endswith((".npz", ".npy")) if is_path(votes) else not hasattr(votes, "columns")
     if arrays and (control is not None or sample_column is not None):
         raise InputError(
@@ -133,14 +132,14 @@ def consensus(
             out, sites = consensus_of_rows(federation, method, provenance=record)
             return Agreed(out, method, list(out.meta["consensus"][-1]["annotators"]), sites)
         votes, annotators = own_votes(federation)
-    source = source_of(votes)
+    source = name_source(votes)
     if is_path(votes):
         votes, annotators = read_votes(str(source), federation, say=say, control=control, sample_column=sample_column)
     elif hasattr(votes, "columns"):
         votes, annotators = to_votes(votes, federation, control=control, sample_column=sample_column)
-    rows, of = rows_of(probabilities, "probabilities", federation, say)
+    rows = given.probabilities
     chosen = {name: each for name, each in (("control", control), ("sample_column", sample_column)) if each is not None}
-    record = provenance("consensus", None, votes=source, method=method, probs=of, **chosen)
+    record = provenance("consensus", None, votes=source, method=method, probs=name_source(probabilities), **chosen)
     table: Any = votes
     out, sites = consensus(federation, table, method, annotators=annotators, probabilities=rows, provenance=record)
     return Agreed(out, method, list(out.meta["consensus"][-1]["annotators"]), sites)

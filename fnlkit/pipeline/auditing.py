@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,11 +14,8 @@ from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.provenance import provenance
 from fnlkit.core.errors import InputError, list_names, nearest
 from fnlkit.core.options import keywords_of, option, pick
-from fnlkit.encoders.features import choose_backbone, with_backbone
 from fnlkit.estimators.apply import add_judgment
-from fnlkit.pipeline.labels import data_of, dataset_name, tell, to_federation
-from fnlkit.pipeline.rows import count_features, rows_of, source_of, vectors_of
-from fnlkit.pipeline.types import FilePath, Labels, Progress, Samples, Say
+from fnlkit.pipeline.inputs import FilePath, Labels, Progress, Samples, Say, name_source, print_note, read_inputs
 
 if TYPE_CHECKING:
     import pandas
@@ -125,7 +121,7 @@ class Auditing:
     device: str = option("auto", "Device of the backbone; auto uses a GPU if there is one.")
     dataset: Samples | None = None
     seed: int = 0
-    say: Say = tell
+    say: Say = print_note
     progress: Progress = None
 
 
@@ -179,31 +175,26 @@ def audit(federation: Labels, **options: Any) -> Audited:
     if options:
         name, names = next(iter(options)), [entry.name for entry in fields(Auditing)]
         raise InputError(f"audit has no option `{name}`{nearest(name, names)}; its options are: {', '.join(names)}")
-    say = chosen.say
-    federation = to_federation(federation)
+    given = read_inputs(federation, chosen)
     if chosen.embeddings is not None and chosen.backbone not in ("auto", "none"):
         raise InputError(f"{chosen.backbone}: `embeddings` are given; omit one of both", parameter="backbone")
-    given, of = rows_of(chosen.probabilities, "probabilities", federation, say)
-    data = data_of(federation, chosen.dataset, say)
-    how: dict[str, Any] = {"device": chosen.device, "progress": chosen.progress and partial(count_features, chosen.progress)}
-    vectors, source = None, source_of(chosen.embeddings)
-    if chosen.embeddings is not None:
-        vectors = vectors_of(chosen.embeddings, federation, lambda: data, **how)
-    elif spec := choose_backbone(data, chosen.backbone, say=say):
-        encoded, source = with_backbone(data, spec, **how), spec
+    federation, probabilities, data = given.federation, given.probabilities, given.checked
+    vectors, source, probs = given.embeddings, name_source(chosen.embeddings), name_source(chosen.probabilities)
+    if vectors is None and (encoded := given.encoded).features is not None:
+        source = encoded.features["backbone"]
         # Features are compared beside the samples; columns of text are encoded with the other columns of the table.
         data, vectors = (encoded, None) if encoded.table else (data, encoded.x_train)
-    rows: dict[str, Any] = {"embeddings": vectors, "probabilities": given, "detectors": tuple(chosen.detectors)}
+    rows: dict[str, Any] = {"embeddings": vectors, "probabilities": probabilities, "detectors": tuple(chosen.detectors)}
     audited = audit(federation, data, **rows, seed=chosen.seed, progress=chosen.progress)
-    facts = report.facts(audited, federation, data) | {"features": source, "probabilities": of, "digest": digest(audited.sites)}
-    facts["shared"] = note_shared_samples(federation, data)
+    facts = report.facts(audited, federation, data) | {"features": source, "probabilities": probs}
+    facts |= {"digest": digest(audited.sites), "shared": note_shared_samples(federation, data)}
     flagged, sure = audited.judgment.flagged, audited.judgment.confidence
     confident = 0 if sure is None else int((flagged & (sure >= CONFIDENT)).sum())
     facts["suggestions"] = {"all": int(flagged.sum()), "confident": confident}
     record = {
-        "dataset": dataset_name(chosen.dataset),
+        "dataset": name_source(chosen.dataset),
         "embeddings": source,
-        "probs": of,
+        "probs": probs,
         "detectors": ",".join(chosen.detectors),
     }
     made = {"estimator": "audit", "form": "federated", "sent": facts["sent"], "bytes_down": audited.traffic.bytes_down}
@@ -236,7 +227,7 @@ def note_shared_samples(federation: Federation, data: Dataset) -> list[str]:
     return [f"Copies: sites have samples of each other: {named}{more}. They do not judge each other independently."]
 
 
-def must_be_current(options: dict[str, Any], say: Callable[[str], object] | None = tell) -> None:
+def must_be_current(options: dict[str, Any], say: Say = print_note) -> None:
     """Raise InputError for an option of an audit with trained models; remove `quick`, which prints a line.
 
     Parameters

@@ -18,8 +18,8 @@ from fnlkit.datasets.manifest import Manifest
 from fnlkit.datasets.spelling import order_texts
 from fnlkit.datasets.table import Table
 from fnlkit.pipeline.auditing import Audited, audit
+from fnlkit.pipeline.inputs import ArrayLike, FilePath, Say
 from fnlkit.pipeline.labels import partition, tell
-from fnlkit.pipeline.types import ArrayLike, FilePath, Say
 
 # Without sites, the samples are divided at random into this many groups.
 GROUPS = 5

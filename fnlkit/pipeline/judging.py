@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
@@ -18,9 +19,9 @@ from fnlkit.artifacts.files import Artifact
 from fnlkit.artifacts.names import REAL_SITES
 from fnlkit.artifacts.provenance import provenance, with_record
 from fnlkit.core.errors import InputError
+from fnlkit.datasets.dataset import Dataset
 from fnlkit.datasets.loading import ledger_path, to_dataset
-from fnlkit.pipeline.labels import tell
-from fnlkit.pipeline.types import FilePath, Model, Samples, Say
+from fnlkit.pipeline.inputs import FilePath, Model, Samples, Say, print_note
 from fnlkit.results import comparison, evaluation, grouping, names, tidy
 
 TYPE_CHECKING = False
@@ -159,7 +160,7 @@ def evaluate(
     cross_site: bool = False,
     personal: bool = False,
     trust: bool = False,
-    say: Say = tell,
+    say: Say = print_note,
 ) -> Evaluation:
     """Evaluate runs: accuracy, corrected labels, estimated noise, traffic and privacy.
 
@@ -213,22 +214,27 @@ def evaluate(
     rows = [{"run": label, **comparison.row(run, target=target)} for label, run in labeled]
     for row, spent in zip(rows, comparison.cost_of_releases(loaded_runs, lambda name: ledger_path(ledger, name)), strict=True):
         row |= spent
+
+    @cache
+    def dataset_of(name: str) -> Dataset:
+        return to_dataset(name if dataset is None else dataset)
+
     if personal:
-        _personal(rows, loaded_runs, dataset)
+        _personal(rows, loaded_runs, dataset_of)
     if len(rows) > 1:
         if cross_site:
             raise InputError(f"is of one run, found {len(rows)}", parameter="cross_site")
         for row, group in zip(rows, evaluation.distinct(loaded_runs), strict=True):
             row["group"] = group
         if test:
-            _test(rows, loaded_runs, dataset)
+            _test(rows, loaded_runs, dataset_of)
         return Evaluation(loaded_runs, rows, notes=_note_different_labels(rows, loaded_runs))
     away = loaded_runs[0].meta["dataset"] == REAL_SITES  # the run's records already contain its accuracy
     if away and (dataset is not None or cross_site):
         raise InputError(
             "a run over sites of their own is judged by what its server measured; leave `dataset` and `cross_site` out"
         )
-    data = None if away else to_dataset(dataset if dataset is not None else loaded_runs[0].meta["dataset"])
+    data = None if away else dataset_of(loaded_runs[0].meta["dataset"])
     alone = away or (cross_site or personal) and _has_own_models(loaded_runs[0])
     # Sites that trained alone have no global model.
     scores = {} if alone or data is None else measure_run(loaded_runs[0], data)
@@ -264,22 +270,15 @@ def _note_different_labels(rows, runs):
     return notes
 
 
-def _test(rows, runs, dataset):
-    """Add to each row the test results of the run's model.
-
-    Each data set is loaded only once, even if several runs use it.
-    """
+def _test(rows, runs, dataset_of):
+    """Add to each row the test results of the run's model."""
     from fnlkit.results.scores import measure_run
 
-    known = {}
     for row, run in zip(rows, runs, strict=True):
-        name = run.meta["dataset"]
-        if name not in known:
-            known[name] = to_dataset(dataset if dataset is not None else name)
-        row |= grouping.flatten_scores(measure_run(run, known[name]))
+        row |= grouping.flatten_scores(measure_run(run, dataset_of(run.meta["dataset"])))
 
 
-def _personal(rows, runs, dataset):
+def _personal(rows, runs, dataset_of):
     """Add to each row the scores of the clients' own models on their held-out samples."""
     from fnlkit.results.personal import personal
 
@@ -288,7 +287,7 @@ def _personal(rows, runs, dataset):
             raise InputError(
                 f": the clients' models of {row['run']} are at the sites; `fnlkit site predict` uses them", parameter="personal"
             )
-        row["personal"] = personal(run, to_dataset(dataset if dataset is not None else run.meta["dataset"]))
+        row["personal"] = personal(run, dataset_of(run.meta["dataset"]))
 
 
 def _once_each(labeled, say):

@@ -1,12 +1,10 @@
 """Steps before training: partition, label noise, and noise estimation."""
 
 import os
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields
-from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -18,70 +16,19 @@ from fnlkit.core.parameters import Count
 from fnlkit.core.retired import refuse_retired
 from fnlkit.core.spec import parse
 from fnlkit.datasets.copies import note_copies
-from fnlkit.datasets.dataset import Dataset, must_be
+from fnlkit.datasets.dataset import Dataset
 from fnlkit.datasets.groups import doubt_groups, shared_groups, with_groups
 from fnlkit.datasets.loading import to_dataset
 from fnlkit.datasets.local import with_options
 from fnlkit.datasets.manifest import is_manifest, with_labels
-from fnlkit.encoders.features import choose_backbone, choose_head, with_backbone
+from fnlkit.encoders.features import choose_head
 from fnlkit.estimators import EstimateOptions, run_estimator, warm_up_of
 from fnlkit.estimators.apply import add_judgment
 from fnlkit.experiment.settings import Settings
-from fnlkit.pipeline.rows import count_features, is_path, rows_of, source_of, vectors_of
-from fnlkit.pipeline.types import FilePath, Labels, Samples, Say
+from fnlkit.pipeline.inputs import FilePath, Labels, Samples, Say, is_path, name_source, print_note, read_inputs
 from fnlkit.simulate import noise as models
 from fnlkit.simulate import partitioning
 from fnlkit.simulate.partition_report import report_partition
-
-if TYPE_CHECKING:
-    from fnlkit.artifacts.stored import Rows
-
-
-def tell(text: str) -> None:
-    """Print a note as a line on stderr. This is the default of every ``say``."""
-    print(text, file=sys.stderr)
-
-
-def data_of(
-    federation: Federation, dataset: str | os.PathLike[str] | Dataset | None = None, say: Callable[[str], object] | None = tell
-) -> Dataset:
-    """Return the data set of a federation.
-
-    If `dataset` is given, it must be the same data set. Unverified assumptions are passed to `say`.
-
-    Parameters
-    ----------
-    federation : Federation
-    dataset : str, path or Dataset, optional
-    say : callable(str) or None
-    """
-    data = to_dataset(dataset if dataset is not None else federation.dataset)
-    trust = must_be(data, federation.meta, len(federation.given), what="the federation")
-    if trust and say:
-        say(trust)
-    return data
-
-
-def dataset_name(dataset: Dataset | str | os.PathLike[str] | None) -> str | None:
-    """Return the name of a data set in the provenance: the given name or path."""
-    if dataset is None or isinstance(dataset, str):
-        return dataset
-    return getattr(dataset, "name", None) or os.fspath(cast(os.PathLike[str], dataset))
-
-
-def to_federation(federation: Federation | str | os.PathLike[str]) -> Federation:
-    """Return the Federation of a path or ``-``. A Federation is returned unchanged.
-
-    Raises
-    ------
-    InputError
-        If `federation` is neither.
-    """
-    if isinstance(federation, Federation):
-        return federation
-    if isinstance(federation, (str, os.PathLike)):
-        return Federation.read(os.fspath(federation))
-    raise InputError(f"`federation` is {type(federation).__name__}; pass a Federation or the path of a file")
 
 
 def check_settings(options: Iterable[str], function: str, known: Sequence[str] = ()) -> None:
@@ -154,7 +101,7 @@ class Partitioning:
     )
     seed: int = 0
     dataset: Samples | None = None
-    say: Say = tell
+    say: Say = print_note
     report: Callable[[dict[str, Any]], object] | None = None
 
 
@@ -184,7 +131,7 @@ def partition(source: Samples | Federation = "digits", scheme: str = "iid", **op
     >>> fnlkit.partition("digits", clients=10)
     Federation: data set digits, 1,438 samples of 10 classes; clients 10, of 143 to 144 samples; labels 0.00 % wrong
     """
-    chosen, say = Partitioning(scheme=scheme, **options), options.get("say", tell)
+    chosen, say = Partitioning(scheme=scheme, **options), options.get("say", print_note)
     noisy, label, group = source if isinstance(source, Federation) else None, chosen.label, chosen.group
     if noisy is None and chosen.dataset is not None:
         raise InputError(
@@ -200,7 +147,7 @@ def partition(source: Samples | Federation = "digits", scheme: str = "iid", **op
         source = _with_groups(source, group)
     if chosen.skip_damaged:
         source = _without_damaged(source)
-    data = data_of(source, chosen.dataset, say) if isinstance(source, Federation) else to_dataset(source)
+    data = read_inputs(source, chosen).checked if isinstance(source, Federation) else to_dataset(source)
     if data.in_files:
         data.x_train  # noqa: B018 - reads every file, so that unusable files are named now
     names = {entry.name for entry in fields(Partitioning) if about(entry).help} - {"label", "group", "skip_damaged"}
@@ -289,7 +236,7 @@ def inject_noise(
     *,
     seed: int = 0,
     dataset: Samples | None = None,
-    say: Say = tell,
+    say: Say = print_note,
 ) -> Federation:
     """Return a federation with given labels corrupted by a noise model.
 
@@ -325,24 +272,18 @@ def inject_noise(
     True
     """
     if isinstance(source, Federation):
-        federation = source
-
-        def samples() -> "np.ndarray | Rows":
-            return data_of(federation, dataset, say).x_train
-
-        if dataset is not None:
-            samples()  # a given data set is always compared, even if this noise model does not use the samples
+        federation, given = source, read_inputs(source, dataset=dataset, say=say)
     else:
         if dataset is not None:
             raise InputError(
                 "is the location of the samples of a Federation; pass a data set as the first argument", parameter="dataset"
             )
-        dataset, data = source, to_dataset(source)
-        federation, samples = partitioning.empty(data), lambda: data.x_train
+        federation = partitioning.empty(to_dataset(source))
+        given, dataset = read_inputs(federation, dataset=source, say=say), source
     if noise is None:
         noise = "clients(rho=0.6, tau=0.5)" if len(federation) else "symmetric(eta=0.4)"
-    noisy = models.inject(federation, str(noise), seed=seed, x=samples)
-    noisy.meta = with_record(noisy.meta, provenance("inject-noise", seed, noise=str(noise), dataset=dataset_name(dataset)))
+    noisy = models.inject(federation, str(noise), seed=seed, x=lambda: given.checked.x_train)
+    noisy.meta = with_record(noisy.meta, provenance("inject-noise", seed, noise=str(noise), dataset=name_source(dataset)))
     if say and federation.true is None and noisy.true is not None:
         say("the data set declares no true labels: the labels before this noise are treated as true")
     if say and federation.meta.get("noise"):
@@ -375,7 +316,7 @@ class Estimating(EstimateOptions):
     backbone: str = "auto"
     dataset: Samples | None = None
     trust: bool = False
-    say: Say = tell
+    say: Say = print_note
 
 
 @dataclass(frozen=True)
@@ -420,47 +361,37 @@ def estimate_noise(federation: Labels, estimator: str = "knn", **options: Any) -
     from fnlkit.artifacts.run import Run
 
     chosen = Estimating(**pick(Estimating, options))
-    warm_up, dataset, say = (chosen.warm_up or {}) | options, chosen.dataset, chosen.say
+    warm_up = (chosen.warm_up or {}) | options
     check_settings(warm_up, "estimate_noise", [entry.name for entry in fields(Estimating)])
-    federation = to_federation(federation)
-    if dataset is not None:  # a given data set is always compared, even if this estimator does not use the samples
-        data_of(federation, dataset, say)
-    inputs: dict[str, Any] = {"probabilities": rows_of(chosen.probabilities, "probabilities", federation, say)[0]}
+    given = read_inputs(federation, chosen)
+    inputs: dict[str, Any] = {"probabilities": given.probabilities, "embeddings": given.embeddings, "warm_up": warm_up}
     inputs["run"] = Run.read(os.fspath(chosen.run), trust=chosen.trust) if is_path(chosen.run) else chosen.run
-    how: dict[str, Any] = {"device": chosen.device, "progress": chosen.progress and partial(count_features, chosen.progress)}
-
-    def samples() -> Dataset:
-        return to_dataset(dataset if dataset is not None else federation.dataset)
 
     def encoded() -> Dataset:
-        data = samples()
-        if chosen.backbone == "auto" and (
-            parse(warm_up.get("model", "auto")).name not in ("auto", "mlp") or inputs["run"] or chosen.embeddings is not None
-        ):
-            return data
-        data = with_backbone(data, choose_backbone(data, chosen.backbone, say=say), **how)
-        warm_up["model"] = choose_head(data, warm_up.get("model", "auto"))
-        return data
+        model = warm_up.get("model", "auto")
+        has_features = inputs["run"] or chosen.embeddings is not None
+        if chosen.backbone == "auto" and (has_features or parse(model).name not in ("auto", "mlp")):
+            return given.dataset
+        warm_up["model"] = choose_head(given.encoded, model)
+        return given.encoded
 
-    if chosen.embeddings is not None:
-        inputs["embeddings"] = vectors_of(chosen.embeddings, federation, samples, **how)
     arrays, facts = run_estimator(
-        federation,
+        given.federation,
         encoded,
         str(estimator),
-        **{entry.name: getattr(chosen, entry.name) for entry in fields(EstimateOptions)} | {"warm_up": warm_up} | inputs,
+        **{entry.name: getattr(chosen, entry.name) for entry in fields(EstimateOptions)} | inputs,
     )
     record = provenance(
         "estimate-noise",
         chosen.seed,
         fingerprint=chosen.fingerprint,
         estimator=str(estimator),
-        embeddings=source_of(chosen.embeddings),
-        probs=source_of(chosen.probabilities),
-        run=source_of(chosen.run),
+        embeddings=name_source(chosen.embeddings),
+        probs=name_source(chosen.probabilities),
+        run=name_source(chosen.run),
         form=chosen.form,
-        dataset=dataset_name(dataset),
+        dataset=name_source(chosen.dataset),
         apply="relabel" if chosen.relabel else "none",
-        **warm_up_of(len(federation) or 1, warm_up, parse(str(estimator)).name),
+        **warm_up_of(len(given.federation) or 1, warm_up, parse(str(estimator)).name),
     )
-    return add_judgment(federation, arrays, relabel=chosen.relabel, provenance=record, facts=facts)
+    return add_judgment(given.federation, arrays, relabel=chosen.relabel, provenance=record, facts=facts)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from fnlkit.artifacts.run import Run
 from fnlkit.artifacts.sheets import Sheet
 from fnlkit.core.errors import InputError
-from fnlkit.pipeline.types import FilePath, Model
+from fnlkit.pipeline.inputs import FilePath, Model
 from fnlkit.results.predicted import describe_samples, probabilities
 
 

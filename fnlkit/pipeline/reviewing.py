@@ -22,10 +22,7 @@ from fnlkit.core.errors import InputError
 from fnlkit.core.options import show_keywords
 from fnlkit.datasets.groups import count_groups
 from fnlkit.datasets.table import read_text
-from fnlkit.encoders.features import choose_backbone, with_backbone
-from fnlkit.pipeline.labels import data_of, dataset_name, tell, to_federation
-from fnlkit.pipeline.rows import vectors_of
-from fnlkit.pipeline.types import ArrayLike, FilePath, Labels, Samples, Say
+from fnlkit.pipeline.inputs import ArrayLike, FilePath, Labels, Samples, Say, name_source, print_note, read_inputs
 
 
 def suspects(federation: Labels, *, every: bool = False) -> Sheet:
@@ -49,7 +46,7 @@ def suspects(federation: Labels, *, every: bool = False) -> Sheet:
     """
     from fnlkit.audits.listing import suspects
 
-    return suspects(to_federation(federation), every=every)
+    return suspects(read_inputs(federation).federation, every=every)
 
 
 def cleaned(federation: Labels) -> Sheet:
@@ -70,7 +67,7 @@ def cleaned(federation: Labels) -> Sheet:
     ------
     InputError
     """
-    return list_labels(to_federation(federation))
+    return list_labels(read_inputs(federation).federation)
 
 
 def correct(federation: Labels, *, above: float = 0.9, drop: bool = False, listed: bool = False) -> Federation:
@@ -102,9 +99,9 @@ def correct(federation: Labels, *, above: float = 0.9, drop: bool = False, liste
 
     if listed:
         record = provenance("correct", None, list=True, drop=drop)
-        return correct_listed(to_federation(federation), drop=drop, provenance=record)[0]
+        return correct_listed(read_inputs(federation).federation, drop=drop, provenance=record)[0]
     record = provenance("correct", None, above=above, drop=drop)
-    return correct(to_federation(federation), above=above, drop=drop, provenance=record)[0]
+    return correct(read_inputs(federation).federation, above=above, drop=drop, provenance=record)[0]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,7 +146,7 @@ class Reviewing:
     backbone: str = "auto"
     seed: int = 0
     dataset: Samples | None = None
-    say: Say = tell
+    say: Say = print_note
 
     def choose(self, federation: Federation, client: int) -> Selection:
         """Return the samples of a client's review."""
@@ -199,13 +196,13 @@ def export_review(federation: Labels, client: str | int, folder: FilePath, **opt
     InputError
     """
     review = Reviewing(**options)
-    federation = to_federation(federation)
+    given = read_inputs(federation, review)
+    federation = given.federation
     client = client_of(federation, str(client))
     chosen = review.choose(federation, client)
-    data = data_of(federation, review.dataset, review.say)
-    vectors = None if review.embeddings is None else vectors_of(review.embeddings, federation, lambda: data)
-    if vectors is None and (spec := choose_backbone(data, review.backbone, say=review.say)):
-        vectors = with_backbone(data, spec).x_train
+    data, vectors = given.checked, given.embeddings
+    if vectors is None and given.encoded.features is not None:
+        vectors = given.encoded.x_train
     held = np.sort(federation.whole().clients[client])
     points = points_of(data, held) if vectors is None else np.asarray(vectors[held])
     places = neighbors_of(points, np.searchsorted(held, chosen.positions), np.arange(len(held)))
@@ -234,7 +231,7 @@ def import_review(
     sample_column: str | None = None,
     dataset: Samples | None = None,
     when: str | None = None,
-    say: Say = tell,
+    say: Say = print_note,
 ) -> Federation:
     """Return the federation with the decisions of a review applied.
 
@@ -266,8 +263,8 @@ def import_review(
     InputError
         If the table does not match the federation, or if no row contains a decision.
     """
-    federation, table = to_federation(federation), os.fspath(table)
-    data = data_of(federation, dataset, say)
+    given, table = read_inputs(federation, dataset=dataset, say=say), os.fspath(table)
+    federation, data = given.federation, given.checked
     if annotation_exports.is_export(table):
         reviews = annotation_exports.read_annotations(
             read_text(table), federation, table, control=control, sample_column=sample_column, say=say
@@ -281,7 +278,7 @@ def import_review(
             f"{table}: no row is decided yet; decide in review.html and put the decisions.csv that it saves in its place, or "
             "write keep, drop or relabel into the column decision, and the class of relabel into the column label"
         )
-    record = provenance("review import", None, table=table, dataset=dataset_name(dataset))
+    record = provenance("review import", None, table=table, dataset=name_source(dataset))
     for i, review in enumerate(reviews):
         last = record if i == len(reviews) - 1 else None
         federation = decisions.decide(federation, review, when=when or date.today().isoformat(), provenance=last)

@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, fields, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fnlkit.artifacts.provenance import provenance
@@ -14,8 +13,8 @@ from fnlkit.core import presets
 from fnlkit.core.errors import InputError
 from fnlkit.core.options import keywords_of, pick
 from fnlkit.core.spec import bind, parse
-from fnlkit.datasets.loading import ledger_path, to_dataset
-from fnlkit.encoders.features import check_backbone, choose_backbone, choose_head, embed_samples, with_backbone
+from fnlkit.datasets.loading import ledger_path
+from fnlkit.encoders.features import check_backbone, choose_backbone, choose_head
 from fnlkit.experiment import solved
 from fnlkit.experiment.bound_method import BoundMethod
 from fnlkit.experiment.loggers import check_loggers, open_loggers
@@ -23,9 +22,8 @@ from fnlkit.experiment.output import lock_output, metrics_file, metrics_path, mu
 from fnlkit.experiment.references import arrange
 from fnlkit.experiment.settings import Settings, TrainOptions
 from fnlkit.federated.engines import EngineOptions
-from fnlkit.pipeline.labels import check_settings, tell, to_federation
-from fnlkit.pipeline.rows import count_features, vectors_of
-from fnlkit.pipeline.types import Labels, Progress, Say
+from fnlkit.pipeline.inputs import Labels, Progress, Say, print_note, read_inputs
+from fnlkit.pipeline.labels import check_settings
 from fnlkit.results.trained_run import TrainedRun
 
 if TYPE_CHECKING:
@@ -48,7 +46,7 @@ class Training(TrainOptions):
         Front end that replaces `say` and `on_round` during training. It is entered before training and left afterwards.
     """
 
-    say: Say = tell
+    say: Say = print_note
     progress: Progress = None
     on_round: Callable[[dict[str, object]], object] | None = None
     watch: Callable[[Experiment], AbstractContextManager[Callable[[dict[str, object]], object]]] | None = None
@@ -98,12 +96,13 @@ def train(federation: Labels, method: str | None = None, **options: Any) -> Trai
     settings, run = _of_head(_settings_of(run, keywords), run)
     check_loggers(run.log, run.output)
     previous = _resume(run.resume, run.say)
-    federation = to_federation(federation)
+    given = read_inputs(federation, run, backbone=_choose_backbone(run, previous))
+    federation = given.federation
     needs = BoundMethod.of(settings.method).needs
     arrange(federation, needs & {"truth"}, settings.method)  # before samples are encoded
     if "linear" in needs:
         settings = replace(settings, model=_linear_network(settings.model, settings.method))
-    data, vectors, settings = _samples(federation, run, settings, previous)
+    data, vectors, settings = _samples(given, settings)
     if "head" not in needs:  # such a method trains hidden layers
         settings = replace(settings, model=choose_head(data, settings.model))
     target = "-" if run.output is None else os.fspath(run.output)
@@ -283,32 +282,33 @@ def _keep_unfinished(target, resume):
         )
 
 
-def _samples(federation, run, settings, previous):
+def _choose_backbone(run, previous):
+    """Return the backbone of a run: the given one, or that of a resumed run; none for the published setting of a preset."""
+    if run.backbone != "auto":
+        return run.backbone
+    if previous is not None:
+        return (previous.meta.get("features") or {}).get("backbone", "none")
+    return "auto" if run.preset is None else "none"
+
+
+def _samples(given, settings):
     """Return (Dataset, vectors or None, settings) for the training of a run.
 
     The data set is encoded by the backbone, if there is one, or by the part of a pretrained network that is not trained.
     """
-    data, choice = to_dataset(run.dataset if run.dataset is not None else federation.dataset), run.backbone
-    how = {"device": run.device, "progress": run.progress and partial(count_features, run.progress)}
-    if choice == "auto" and previous is not None:
-        choice = (previous.meta.get("features") or {}).get("backbone", "none")
-    elif choice == "auto" and run.preset is not None:
-        choice = "none"  # the published setting
-    needs = "embedding" in BoundMethod.of(settings.method).needs
-    vectors = None if run.embeddings is None else vectors_of(run.embeddings, federation, lambda: data, **how)
+    data, vectors = given.dataset, given.embeddings
+    needs = vectors is None and "embedding" in BoundMethod.of(settings.method).needs
     # A network for images reads the images themselves.
-    own = choice == "auto" and data.kind == "image" and parse(settings.model).name not in ("auto", "mlp")
-    spec = None if own and not needs else choose_backbone(data, choice, say=None if own else run.say)
-    encoded = data if own else with_backbone(data, spec, **how)
-    if needs and vectors is None and spec is not None:
-        vectors = embed_samples(data, spec, **how) if own else encoded.x_train
-    if not own:
-        return encoded, vectors, settings
+    if given.backbone != "auto" or data.kind != "image" or parse(settings.model).name in ("auto", "mlp"):
+        encoded = given.encoded
+        return encoded, encoded.x_train if needs and encoded.features is not None else vectors, settings
+    if needs and (spec := choose_backbone(data)):
+        vectors = given.embed(spec)
     from fnlkit.encoders.pretrained import find_frozen_part
     from fnlkit.experiment.augmentation import augmentation
 
     if not augmentation(settings.augment, data.kind, data.x_train.shape[1:]):
-        frozen, model = find_frozen_part(settings.model, data, run.say)
+        frozen, model = find_frozen_part(settings.model, data, given.say)
         if frozen:
-            return with_backbone(data, frozen, **how), vectors, replace(settings, model=model)
-    return encoded, vectors, settings
+            return given.encode(frozen), vectors, replace(settings, model=model)
+    return data, vectors, settings

@@ -11,7 +11,7 @@ import fnlkit
 from fnlkit import InputError, datasets
 from fnlkit.estimators import DETECTORS
 from fnlkit.kernels.scores import auc
-from fnlkit.pipeline.rows import rows_of
+from fnlkit.pipeline.inputs import read_inputs
 from fnlkit.simulate import partitioning
 from tests import commands
 
@@ -107,7 +107,7 @@ def test_given_probabilities_replace_the_models(digits, probabilities, tmp_path)
     shuffled.to_csv(tmp_path / "ids.csv", index=False)
     np.savez(tmp_path / "p.npz", probabilities=probabilities[:, ::-1], class_names=np.array(names[::-1]))
     for given in (frame, tmp_path / "p.csv", tmp_path / "ids.csv", tmp_path / "p.npz"):
-        np.testing.assert_allclose(rows_of(given, "probabilities", federation)[0], probabilities, atol=1e-6)
+        np.testing.assert_allclose(read_inputs(federation, probabilities=given).probabilities, probabilities, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_given_probabilities_replace_the_models(digits, probabilities, tmp_path)
 def test_tables_of_probabilities_that_do_not_fit(digits, probabilities, change, message):
     frame = pandas.DataFrame(probabilities, columns=list(map(str, range(10))))
     with pytest.raises(InputError, match=message):
-        rows_of(change(frame), "probabilities", noisy(digits))
+        np.asarray(read_inputs(noisy(digits), probabilities=change(frame)).probabilities)
 
 
 def test_detectors_are_counted_and_compared(digits, vectors):

@@ -11,7 +11,7 @@ import fnlkit
 from fnlkit import InputError
 from fnlkit.artifacts.federation import Federation
 from fnlkit.audits.votes import read_votes
-from fnlkit.pipeline.rows import rows_of
+from fnlkit.pipeline.inputs import read_inputs
 from tests.commands import refuse, succeed
 
 CLASSES = ["cat", "dog", "emu"]
@@ -158,9 +158,10 @@ def test_verified_samples_and_predictions_follow_the_same_rule(tmp_path):
     frame.to_csv(tmp_path / "p.csv")
     pandas.read_csv(tmp_path / "p.csv").to_csv(tmp_path / "p.csv")  # its columns "Unnamed: 0" are no class and no sample
     for source in (frame.assign(sample=np.arange(1438)), tmp_path / "p.csv"):
-        assert np.isfinite(rows_of(source, "probabilities", federation)[0]).all()
+        assert np.isfinite(read_inputs(federation, probabilities=source).probabilities).all()
     with pytest.raises(InputError, match="several columns name different samples: 'sample' .*'id'"):
-        rows_of(frame.assign(sample=np.arange(1438), id=np.arange(1438)[::-1]), "probabilities", federation)
+        wrong = frame.assign(sample=np.arange(1438), id=np.arange(1438)[::-1])
+        np.asarray(read_inputs(federation, probabilities=wrong).probabilities)
 
 
 def test_votes_of_label_studio_count_once_per_annotator(tmp_path):

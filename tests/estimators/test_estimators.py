@@ -20,7 +20,7 @@ from fnlkit.estimators.knn import neighbors_for, share_by_order
 from fnlkit.estimators.loss import upper_probability
 from fnlkit.estimators.warmup import fold_of, without
 from fnlkit.kernels.scores import anchor_transition, auc
-from fnlkit.pipeline.rows import rows_of
+from fnlkit.pipeline.inputs import read_inputs
 from fnlkit.simulate import noise, partitioning
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -426,7 +426,7 @@ def test_columns_of_classes_without_labels_are_left_out_on_all_routes(fed, tmp_p
     np.savetxt(tmp_path / "p.csv", wide, delimiter=",", header=header, comments="", fmt="%.17g")
     for value in (wide, tmp_path / "p.npy", tmp_path / "p.npz", tmp_path / "p.csv"):
         lines = []
-        rows, _ = rows_of(value, "probabilities", fed, lines.append)
+        rows = read_inputs(fed, probabilities=value, say=lines.append).probabilities
         np.testing.assert_allclose(rows, expected, rtol=1e-12)
         (line,) = lines
         assert sorted(line.split("class ")[1].split(";")[0].split(", ")) == [str(2 * k + 1) for k in range(classes)]
@@ -435,16 +435,16 @@ def test_columns_of_classes_without_labels_are_left_out_on_all_routes(fed, tmp_p
 def test_a_row_without_probability_for_the_labels_becomes_uniform(fed):
     wide = np.zeros((len(fed.given), 6))
     wide[:, 5] = 1
-    rows, _ = rows_of(wide, "probabilities", fed)
+    rows = read_inputs(fed, probabilities=wide).probabilities
     np.testing.assert_allclose(rows, 1 / fed.classes)
 
 
 def test_columns_that_cannot_be_assigned_are_refused(fed):
     wide = probabilities(len(fed.given), 6)
     with pytest.raises(InputError, match="row 1 sums to"):
-        rows_of(2 * wide, "probabilities", fed)
+        np.asarray(read_inputs(fed, probabilities=2 * wide).probabilities)
     with pytest.raises(InputError, match="has labels of"):
-        rows_of(wide[:, : fed.classes - 1], "probabilities", fed)
+        np.asarray(read_inputs(fed, probabilities=wide[:, : fed.classes - 1]).probabilities)
     fed.meta["class_names"] = [f"class {k}" for k in range(fed.classes)]
     with pytest.raises(InputError, match="name the columns"):
-        rows_of(wide, "probabilities", fed)
+        np.asarray(read_inputs(fed, probabilities=wide).probabilities)
