@@ -47,9 +47,9 @@ def is_path(value: object) -> TypeGuard[FilePath]:
 
 def name_source(value: object) -> str | None:
     """Return the name of an input in the provenance: path, name of a data set, type of another object, or None for None."""
-    if is_path(value):
-        return os.fspath(value)
-    return None if value is None else value.name if isinstance(value, Dataset) else f"{type(value).__name__} in memory"
+    if value is None or is_path(value):
+        return value and os.fspath(value)
+    return value.name if isinstance(value, Dataset) else f"{type(value).__name__} in memory"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +66,7 @@ class Given:
     device : str
     say : callable(str) or None
         Receives notes on unverified assumptions and on the choice of the backbone.
-    progress : callable(done, total, what) or None
+    progress : callable(done, total) or None
         Called while a backbone encodes samples.
     """
 
@@ -75,7 +75,7 @@ class Given:
     backbone: str = "auto"
     device: str = "auto"
     say: Say = print_note
-    progress: Progress = None
+    progress: Callable[[int, int], object] | None = None
 
     @cached_property
     def dataset(self) -> Dataset:
@@ -98,16 +98,11 @@ class Given:
 
     def encode(self, spec: str | None) -> Dataset:
         """Return the data set, encoded by another backbone."""
-        return with_backbone(self.dataset, spec, **self._how)
+        return with_backbone(self.dataset, spec, device=self.device, progress=self.progress)
 
     def embed(self, spec: str) -> Any:
         """Return the vectors (n, d) of the training samples by another backbone."""
-        return embed_samples(self.dataset, spec, **self._how)
-
-    @property
-    def _how(self) -> dict[str, Any]:
-        progress = self.progress
-        return {"device": self.device, "progress": progress and (lambda done, total: progress(done, total, "features"))}
+        return embed_samples(self.dataset, spec, device=self.device, progress=self.progress)
 
     @cached_property
     def embeddings(self) -> Any:
@@ -140,17 +135,15 @@ def read_inputs(federation: Labels, options: object = None, **changes: Any) -> G
         Its fields `dataset`, `embeddings`, `probabilities`, `backbone`, `device`, `say` and `progress` are used.
     **changes
         Fields that differ from `options`.
-
-    Raises
-    ------
-    InputError
     """
     if is_path(federation):
         federation = Federation.read(os.fspath(federation))
     elif not isinstance(federation, Federation):
         raise InputError(f"`federation` is {type(federation).__name__}; pass a Federation or the path of a file")
     chosen = {**({} if options is None else vars(options)), **changes}
-    how = {name: chosen[name] for name in ("backbone", "device", "say", "progress") if name in chosen}
+    how = {name: chosen[name] for name in ("backbone", "device", "say") if name in chosen}
+    if progress := chosen.get("progress"):
+        how["progress"] = lambda done, total: progress(done, total, "features")
     given = Given(federation=federation, options=chosen, **how)
     if chosen.get("dataset") is not None:
         _ = given.checked

@@ -1,12 +1,9 @@
 """Steps before training: partition, label noise, and noise estimation."""
 
 import os
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields
 from typing import Any
-
-import numpy as np
 
 from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.provenance import provenance, with_record
@@ -15,9 +12,8 @@ from fnlkit.core.options import about, keywords_of, option, pick
 from fnlkit.core.parameters import Count
 from fnlkit.core.retired import refuse_retired
 from fnlkit.core.spec import parse
-from fnlkit.datasets.copies import note_copies
 from fnlkit.datasets.dataset import Dataset
-from fnlkit.datasets.groups import doubt_groups, shared_groups, with_groups
+from fnlkit.datasets.groups import with_groups
 from fnlkit.datasets.loading import to_dataset
 from fnlkit.datasets.local import with_options
 from fnlkit.datasets.manifest import is_manifest, with_labels
@@ -28,7 +24,7 @@ from fnlkit.experiment.settings import Settings
 from fnlkit.pipeline.inputs import FilePath, Labels, Samples, Say, is_path, name_source, print_note, read_inputs
 from fnlkit.simulate import noise as models
 from fnlkit.simulate import partitioning
-from fnlkit.simulate.partition_report import report_partition
+from fnlkit.simulate.partition_report import note_partition, report_partition
 
 
 def check_settings(options: Iterable[str], function: str, known: Sequence[str] = ()) -> None:
@@ -157,13 +153,7 @@ def partition(source: Samples | Federation = "digits", scheme: str = "iid", **op
     split["public"] = chosen.public or None
     out.meta = with_record(out.meta, provenance("partition", chosen.seed, dataset=data.name, scheme=str(scheme), **split))
     if say is not None:
-        for text in [
-            *data.notes,
-            *_note_unlabeled(data, out),
-            *_sites_left(data, scheme),
-            *_note_groups(data, out),
-            *_note_copies(data, out),
-        ]:
+        for text in [*data.notes, *note_partition(data, out, str(scheme))]:
             say(text)
     if chosen.report is not None:
         chosen.report(report_partition(data, out))
@@ -190,44 +180,6 @@ def _without_damaged(source):
     if is_manifest(text):
         return with_labels(text, skip_damaged=True)
     return with_options(text, "skip_damaged", skip_damaged=True)
-
-
-def _note_groups(data, federation):
-    """Yield a note if a column or field repeats like identifiers of groups, or if several clients have the same group."""
-    if shared := shared_groups(federation):
-        yield f"{shared:,} groups have samples at several clients, because the split follows the data"
-    if data.groups is None and data.sample_of is None:
-        fields = {name: np.asarray(values) for name, values in data.fields.items() if name not in ("site", "annotator", "id")}
-        yield from doubt_groups(fields, lambda name: fields[name].astype(str).tolist())
-
-
-def _note_copies(data, federation):
-    """Return notes on samples that are equal to others."""
-    if not (facts := federation.meta.get("copies")):
-        return []
-    samples = len(data.y_train) if data.sample_of is None else len(np.unique(data.sample_of))
-    return note_copies(facts, facts["duplicates"], (samples, len(data.y_test)))
-
-
-def _note_unlabeled(data, federation):
-    """Yield a note if samples have no label."""
-    if data.unlabeled is None:
-        return
-    where = ""
-    if data.unlabeled.sites is not None:
-        where = f" ({list_names(f'{site} {n:,}' for site, n in sorted(Counter(data.unlabeled.sites).items()))})"
-    yield f"{len(data.unlabeled):,} samples without a label{where} belong to no client; `fnlkit predict` reads them"
-    names = federation.meta.get("client_names", [])
-    bare = sorted(set(data.unlabeled.sites or []) - set(names)) if "client_unlabeled" in federation.meta else []
-    if bare:
-        yield f"these sites have no labels and become no clients: {list_names(bare)}"
-
-
-def _sites_left(data, scheme):
-    """Yield a note if the data names sites but is split by a different scheme."""
-    count = len(set(data.fields["site"])) if "site" in data.fields else 0
-    if count > 1 and str(scheme) == "iid":
-        yield f"the data comes from {count:,} sites and is mixed over clients; `scheme='sites'` makes each site a client"
 
 
 def inject_noise(

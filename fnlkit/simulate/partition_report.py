@@ -10,7 +10,9 @@ import numpy as np
 
 from fnlkit.artifacts.federation import Federation
 from fnlkit.core.errors import list_names
+from fnlkit.datasets.copies import note_copies
 from fnlkit.datasets.dataset import Dataset
+from fnlkit.datasets.groups import doubt_groups, shared_groups
 
 MOST_LINES = 14
 
@@ -62,6 +64,54 @@ def report_partition(data: Dataset, federation: Federation) -> dict[str, Any]:
         "missing": _missing(data, sites),
         "true_labels": federation.true is not None,
     }
+
+
+def note_partition(data: Dataset, federation: Federation, scheme: str) -> list[str]:
+    """Return notes on samples without labels, sites that the scheme mixes, groups that it divides, and equal samples."""
+    return [
+        *_note_unlabeled(data, federation),
+        *_note_sites(data, scheme),
+        *_note_groups(data, federation),
+        *_note_copies(data, federation),
+    ]
+
+
+def _note_groups(data, federation):
+    """Yield a note if a column or field repeats like identifiers of groups, or if several clients have the same group."""
+    if shared := shared_groups(federation):
+        yield f"{shared:,} groups have samples at several clients, because the split follows the data"
+    if data.groups is None and data.sample_of is None:
+        fields = {name: np.asarray(values) for name, values in data.fields.items() if name not in ("site", "annotator", "id")}
+        yield from doubt_groups(fields, lambda name: fields[name].astype(str).tolist())
+
+
+def _note_copies(data, federation):
+    """Return notes on samples that are equal to others."""
+    if not (facts := federation.meta.get("copies")):
+        return []
+    samples = len(data.y_train) if data.sample_of is None else len(np.unique(data.sample_of))
+    return note_copies(facts, facts["duplicates"], (samples, len(data.y_test)))
+
+
+def _note_unlabeled(data, federation):
+    """Yield a note if samples have no label."""
+    if data.unlabeled is None:
+        return
+    where = ""
+    if data.unlabeled.sites is not None:
+        where = f" ({list_names(f'{site} {n:,}' for site, n in sorted(Counter(data.unlabeled.sites).items()))})"
+    yield f"{len(data.unlabeled):,} samples without a label{where} belong to no client; `fnlkit predict` reads them"
+    names = federation.meta.get("client_names", [])
+    bare = sorted(set(data.unlabeled.sites or []) - set(names)) if "client_unlabeled" in federation.meta else []
+    if bare:
+        yield f"these sites have no labels and become no clients: {list_names(bare)}"
+
+
+def _note_sites(data, scheme):
+    """Yield a note if the data names sites but is split by a different scheme."""
+    count = len(set(data.fields["site"])) if "site" in data.fields else 0
+    if count > 1 and scheme == "iid":
+        yield f"the data comes from {count:,} sites and is mixed over clients; `scheme='sites'` makes each site a client"
 
 
 def _count(names):
