@@ -49,15 +49,16 @@ class Agreed:
 
         The probability is the posterior of the label.  A sample whose rows are votes has one row.
         """
-        out, given = self.federation, np.asarray(self.federation.given)
-        probability = out.extra["consensus_confidence"]
-        ids, samples = out.extra.get("sample_id", np.arange(len(given))), out.extra.get("sample_of", np.arange(len(given)))
-        voter, first = out.extra.get("annotator", ids), np.unique(samples, return_index=True)[1]
+        given, extra = np.asarray(self.federation.given), self.federation.extra
+        probability = extra["consensus_confidence"]
+        ids = extra.get("sample_id", np.arange(len(given)))
+        voter = extra.get("annotator", ids)
+        first = np.unique(extra.get("sample_of", np.arange(len(given))), return_index=True)[1]
         rows = [
             [
                 str(ids[i]).removesuffix(f" by {voter[i]}"),
                 int(given[i]),
-                str(out.meta["class_names"][given[i]]),
+                str(self.federation.meta["class_names"][given[i]]),
                 float(probability[i]),
             ]
             for i in first[probability[first] > 0].tolist()
@@ -129,17 +130,18 @@ def consensus(
     if votes is None:
         record = provenance("consensus", None, votes="of the federation", method=method)
         if "sample_of" in federation.extra:
-            out, sites = consensus_of_rows(federation, method, provenance=record)
-            return Agreed(out, method, list(out.meta["consensus"][-1]["annotators"]), sites)
+            agreed, sites = consensus_of_rows(federation, method, provenance=record)
+            return Agreed(agreed, method, list(agreed.meta["consensus"][-1]["annotators"]), sites)
         votes, annotators = own_votes(federation)
     source = name_source(votes)
     if is_path(votes):
         votes, annotators = read_votes(str(source), federation, say=say, control=control, sample_column=sample_column)
     elif hasattr(votes, "columns"):
         votes, annotators = to_votes(votes, federation, control=control, sample_column=sample_column)
-    rows = given.probabilities
     chosen = {name: each for name, each in (("control", control), ("sample_column", sample_column)) if each is not None}
     record = provenance("consensus", None, votes=source, method=method, probs=name_source(probabilities), **chosen)
     table: Any = votes
-    out, sites = consensus(federation, table, method, annotators=annotators, probabilities=rows, provenance=record)
-    return Agreed(out, method, list(out.meta["consensus"][-1]["annotators"]), sites)
+    agreed, sites = consensus(
+        federation, table, method, annotators=annotators, probabilities=given.probabilities, provenance=record
+    )
+    return Agreed(agreed, method, list(agreed.meta["consensus"][-1]["annotators"]), sites)

@@ -178,8 +178,9 @@ def audit(federation: Labels, **options: Any) -> Audited:
     given = read_inputs(federation, chosen)
     if chosen.embeddings is not None and chosen.backbone not in ("auto", "none"):
         raise InputError(f"{chosen.backbone}: `embeddings` are given; omit one of both", parameter="backbone")
-    federation, probabilities, data = given.federation, given.probabilities, given.checked
-    vectors, source, probs = given.embeddings, name_source(chosen.embeddings), name_source(chosen.probabilities)
+    probabilities, probs = given.probabilities, name_source(chosen.probabilities)
+    federation, data = given.federation, given.checked
+    vectors, source = given.embeddings, name_source(chosen.embeddings)
     if vectors is None and (encoded := given.encoded).features is not None:
         source = encoded.features["backbone"]
         # Features are compared beside the samples; columns of text are encoded with the other columns of the table.

@@ -263,8 +263,8 @@ def _note_different_labels(rows, runs):
 
     notes = []
     for first, second, *_ in differing(runs).values():
-        found = compare_on_decided(runs[first], runs[second])
-        how = "these numbers cannot be compared" if found is None else found.describe()
+        compared = compare_on_decided(runs[first], runs[second])
+        how = "these numbers cannot be compared" if compared is None else compared.describe()
         names = f"{rows[first]['run']} and {rows[second]['run']}"
         notes.append(f"{names} measured agreement with different labels of the same held-out samples; {how}")
     return notes
@@ -292,16 +292,16 @@ def _personal(rows, runs, dataset_of):
 
 def _once_each(labeled, say):
     """Return the pairs (label, Run) without runs that are bit for bit equal to an earlier run."""
-    first, out = {}, []
+    first, distinct = {}, []
     for label, run in labeled:
         what = [run.settings, run.history, [run.meta.get(name) for name in ("dataset_checksum", "federation")]]
         key = evaluation.weights_digest(run), json.dumps(what, sort_keys=True)
         if key not in first:
-            out.append((label, run))
+            distinct.append((label, run))
         elif say:
             say(f"{label} is the same run as {first[key]}; it is counted once")
         first.setdefault(key, label)
-    return out
+    return distinct
 
 
 def open_runs(

@@ -128,19 +128,19 @@ def partition(source: Samples | Federation = "digits", scheme: str = "iid", **op
     Federation: data set digits, 1,438 samples of 10 classes; clients 10, of 143 to 144 samples; labels 0.00 % wrong
     """
     chosen, say = Partitioning(scheme=scheme, **options), options.get("say", print_note)
-    noisy, label, group = source if isinstance(source, Federation) else None, chosen.label, chosen.group
+    noisy = source if isinstance(source, Federation) else None
     if noisy is None and chosen.dataset is not None:
         raise InputError(
             "is the location of the samples of a Federation; pass a data set as the first argument", parameter="dataset"
         )
-    if group and noisy is not None:
+    if chosen.group and noisy is not None:
         raise InputError("describes a data set; the groups of a federation are known", parameter="group")
-    if label:
+    if chosen.label:
         if not isinstance(source, (str, os.PathLike)):
             raise InputError("describes a table; name its path", parameter="label")
-        source = with_labels(os.fspath(source), label=label)
-    if group and not isinstance(source, Federation):
-        source = _with_groups(source, group)
+        source = with_labels(os.fspath(source), label=chosen.label)
+    if chosen.group and not isinstance(source, Federation):
+        source = _with_groups(source, chosen.group)
     if chosen.skip_damaged:
         source = _without_damaged(source)
     data = read_inputs(source, chosen).checked if isinstance(source, Federation) else to_dataset(source)
@@ -149,15 +149,17 @@ def partition(source: Samples | Federation = "digits", scheme: str = "iid", **op
     names = {entry.name for entry in fields(Partitioning) if about(entry).help} - {"label", "group", "skip_damaged"}
     split = {name: value for name, value in vars(chosen).items() if name in names}
     split["gold"] = None if chosen.gold is None else os.fspath(chosen.gold)
-    out = partitioning.federation(data, str(scheme), seed=chosen.seed, noisy=noisy, **split)
+    federation = partitioning.federation(data, str(scheme), seed=chosen.seed, noisy=noisy, **split)
     split["public"] = chosen.public or None
-    out.meta = with_record(out.meta, provenance("partition", chosen.seed, dataset=data.name, scheme=str(scheme), **split))
+    federation.meta = with_record(
+        federation.meta, provenance("partition", chosen.seed, dataset=data.name, scheme=str(scheme), **split)
+    )
     if say is not None:
-        for text in [*data.notes, *note_partition(data, out, str(scheme))]:
+        for text in [*data.notes, *note_partition(data, federation, str(scheme))]:
             say(text)
     if chosen.report is not None:
-        chosen.report(report_partition(data, out))
-    return out
+        chosen.report(report_partition(data, federation))
+    return federation
 
 
 def _with_groups(source, group):
@@ -224,14 +226,17 @@ def inject_noise(
     True
     """
     if isinstance(source, Federation):
-        federation, given = source, read_inputs(source, dataset=dataset, say=say)
+        federation = source
+        given = read_inputs(source, dataset=dataset, say=say)
     else:
         if dataset is not None:
             raise InputError(
                 "is the location of the samples of a Federation; pass a data set as the first argument", parameter="dataset"
             )
-        federation = partitioning.empty(to_dataset(source))
-        given, dataset = read_inputs(federation, dataset=source, say=say), source
+        dataset = source
+        data = to_dataset(source)
+        federation = partitioning.empty(data)
+        given = read_inputs(federation, dataset=data, say=say)
     if noise is None:
         noise = "clients(rho=0.6, tau=0.5)" if len(federation) else "symmetric(eta=0.4)"
     noisy = models.inject(federation, str(noise), seed=seed, x=lambda: given.checked.x_train)
