@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from fnlkit import pipeline
+import fnlkit
 from fnlkit.artifacts.federation import Federation
 from fnlkit.cli import tables
 from fnlkit.cli.dataclass_options import options_of
@@ -81,7 +81,7 @@ def command(file: str, html: str | None, pictures: int, as_json: bool, output: s
     talk = console()
     say = lambda text: talk.print(text, style="dim", soft_wrap=True)  # noqa: E731
     with bar("sites") as progress:
-        found = pipeline.audit(Federation.read(file), say=say, progress=progress, **options)
+        found = fnlkit.audit(Federation.read(file), say=say, progress=progress, **options)
     judged = "judged.npz" if output == "-" else output
     if html:
         found.write_html(html, judged, pictures=pictures)

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import click
 
-from fnlkit import pipeline
+import fnlkit
 from fnlkit.cli.plumbing import (
     Table,
     caution,
@@ -56,7 +56,7 @@ def command(
     Example:
       fnlkit consensus fed.npz votes.csv --method dawid-skene -o agreed.npz
     """
-    found = pipeline.consensus(file, votes, cast(Any, method), say=caution, **options)
+    found = fnlkit.consensus(file, votes, cast(Any, method), say=caution, **options)
     facts = found.sites
     if table_file is not None:
         found.labels().write(table_file)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 from click.core import ParameterSource
 
-from fnlkit import pipeline
+import fnlkit
 from fnlkit.cli.plumbing import console, csv_option, emit, file_argument, keeps, output_option, suggest
 from fnlkit.core.errors import InputError
 
@@ -32,7 +32,7 @@ def command(file: str, above: float, drop: bool, listed: bool, sheet: str | None
         raise InputError("--above: --list corrects exactly the listed labels, whatever their scores; omit one of both")
     keeps(file, sheet, "federation", "--csv")
 
-    out = pipeline.correct(file, above=above, drop=drop, listed=listed)
+    out = fnlkit.correct(file, above=above, drop=drop, listed=listed)
     facts = out.meta["corrections"][-1]
     done = [] if drop else [f"{facts['changed']:,} relabeled"]
     done += [f"{facts['dropped']:,} left out"] if drop or facts["dropped"] else []
@@ -48,6 +48,6 @@ def command(file: str, above: float, drop: bool, listed: bool, sheet: str | None
         )
         console().print(f"nothing was corrected: {why}", style="dim", soft_wrap=True)
     if sheet:
-        pipeline.cleaned(out).write(sheet)
+        fnlkit.cleaned(out).write(sheet)
     emit(out, output)
     suggest("train", output, "-o", "run.pt", output=output)

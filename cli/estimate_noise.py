@@ -8,7 +8,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from fnlkit import pipeline
+import fnlkit
 from fnlkit.cli import tables
 from fnlkit.cli.dataclass_options import options_of
 from fnlkit.cli.group import name_options
@@ -86,7 +86,7 @@ def command(
     terminal, notes = console(), []
 
     with bar("warm-up") as progress:
-        out = pipeline.estimate_noise(
+        out = fnlkit.estimate_noise(
             file,
             estimator,
             relabel=applied == "relabel",

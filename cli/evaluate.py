@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from fnlkit import pipeline
+import fnlkit
 from fnlkit.cli.plumbing import (
     Cross,
     Table,
@@ -110,7 +110,7 @@ def command(runs: tuple[str, ...], as_json: bool, output: str | None, **options:
         raise InputError(f"--pivot {view.pivot} requires --by with two names, for example --by method,{view.pivot}")
     if view.latex and as_json:
         raise InputError("--json and --latex exclude each other; choose one")
-    result = pipeline.evaluate(*runs, say=caution, **options)
+    result = fnlkit.evaluate(*runs, say=caution, **options)
     rows = result.rows
     if view.tidy:
         write_tidy(result.tidy(view.each), view.tidy)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from fnlkit import pipeline
+import fnlkit
 from fnlkit.cli.plumbing import console, printable, suggest, takes_file, trust_option
 
 
@@ -23,7 +23,7 @@ def command(run: str, trust: bool, output: str) -> None:
     Example:
       fnlkit export run.pt -o model.pt2
     """
-    difference = pipeline.export(run, output, trust=trust)
+    difference = fnlkit.export(run, output, trust=trust)
     checked = "" if difference is None else f"; its logits differ from the network's by at most {difference:.1e}"
     console().print(printable(f"wrote {output}{checked}"), style="dim", soft_wrap=True)
     suggest("report", run, "-o", "report.html")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from fnlkit import pipeline
+import fnlkit
 from fnlkit.artifacts.federation import Federation
 from fnlkit.cli import tables
 from fnlkit.cli.plumbing import (
@@ -41,10 +41,10 @@ def command(file: str | None, dataset: str | None, noise: str | None, seed: int,
       fnlkit partition | fnlkit inject-noise --noise 'symmetric(eta=0.4)' --seed 1 -o noisy.npz
     """
     if file is None and dataset is not None:
-        noisy = pipeline.inject_noise(dataset, noise, seed=seed, say=caution)
+        noisy = fnlkit.inject_noise(dataset, noise, seed=seed, say=caution)
     else:
         need_input(file or "-")
-        noisy = pipeline.inject_noise(Federation.read(file or "-"), noise, seed=seed, dataset=dataset, say=caution)
+        noisy = fnlkit.inject_noise(Federation.read(file or "-"), noise, seed=seed, dataset=dataset, say=caution)
     say = console()
     for part in (tables.of_noise if verbose() else tables.noise_lines)(noisy):
         say.print(part)

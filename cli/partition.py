@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from fnlkit import pipeline
+import fnlkit
 from fnlkit.artifacts.federation import Federation
 from fnlkit.cli.dataclass_options import options_of
 from fnlkit.cli.plumbing import (
@@ -62,7 +62,7 @@ def command(
     source: Any = dataset or "digits"
     if file is not None:
         source, options["dataset"] = Federation.read(file), dataset
-    federation = pipeline.partition(source, seed=seed, say=notes.append, report=facts.update, **options)
+    federation = fnlkit.partition(source, seed=seed, say=notes.append, report=facts.update, **options)
     if as_json:
         emit(federation, output)
         sys.stdout.write(json.dumps(facts | {"notes": notes}) + "\n")

@@ -6,7 +6,7 @@ import os
 
 import click
 
-from fnlkit import pipeline
+import fnlkit
 from fnlkit.cli.plumbing import caution, console, printable, suggest, takes_file, trust_option
 from fnlkit.core.errors import InputError
 from fnlkit.pipeline.judging import open_runs
@@ -109,7 +109,7 @@ def _read(paths, takes, trust):
 
 
 def _labels(path, trust):
-    thing = pipeline.load(path, trust=trust)
+    thing = fnlkit.load(path, trust=trust)
     if not hasattr(thing, "client_offsets"):
         raise InputError(f"{path}: neither a federation nor a run, found {thing.kind}")
     return thing

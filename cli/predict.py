@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from fnlkit import pipeline
+import fnlkit
 from fnlkit.cli.plumbing import caution, console, emit_table, printable, suggest, takes_file, trust_option
 
 
@@ -27,7 +27,7 @@ def command(run: str, data: str | None, unlabeled: bool, every: bool, skip_damag
     Example:
       fnlkit predict run.pt photos.npz -o predictions.csv
     """
-    sheet = pipeline.predict(
+    sheet = fnlkit.predict(
         run,
         data,
         unlabeled=unlabeled,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from fnlkit import datasets, pipeline
+import fnlkit
+from fnlkit import datasets
 from fnlkit.artifacts import saving
 from fnlkit.cli.plumbing import (
     caution,
@@ -40,7 +41,7 @@ def command(runs: tuple[str, ...], dataset: str | None, ledger: str | None, trus
     """
     from fnlkit.pipeline import report
 
-    result = pipeline.evaluate(*runs, dataset=dataset, ledger=ledger, trust=trust, say=caution)
+    result = fnlkit.evaluate(*runs, dataset=dataset, ledger=ledger, trust=trust, say=caution)
     shown = report.page(report.facts(result, datasets=_Samples(dataset)))
     saving.write_bytes([shown.encode()], output)
     if output != "-":

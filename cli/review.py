@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from fnlkit import pipeline
+import fnlkit
 from fnlkit.artifacts.federation import Federation
 from fnlkit.cli.group import Group
 from fnlkit.cli.plumbing import (
@@ -96,7 +96,7 @@ def export(file: str, dataset: str | None, client: str, output: str, **options: 
     from fnlkit.audits.suspects import client_of
 
     federation = Federation.read(file)
-    chosen = pipeline.export_review(federation, client, output, dataset=dataset, say=caution, **options)
+    chosen = fnlkit.export_review(federation, client, output, dataset=dataset, say=caution, **options)
     many = describe_selection(chosen)
     title = printable(federation.names[client_of(federation, client)])
     console().print(f"{output}: review.html and decisions.csv, {many} of {title}", style="dim", soft_wrap=True)
@@ -134,7 +134,7 @@ def import_(file: str, table: str, sheet: str | None, output: str, **options: An
     for read in (file, table):
         keeps(read, sheet, "file", "--csv")
 
-    out = pipeline.import_review(file, table, say=caution, **options)
+    out = fnlkit.import_review(file, table, say=caution, **options)
     reviews = read_reviews(out)
     new = [one for one in reviews if one.sha256 == reviews[-1].sha256]
     for last in new:
@@ -145,7 +145,7 @@ def import_(file: str, table: str, sheet: str | None, output: str, **options: An
         for line in describe_list(last, out):
             console().print(line, soft_wrap=True)
     if sheet:
-        pipeline.cleaned(out).write(sheet)
+        fnlkit.cleaned(out).write(sheet)
     emit(out, output, shown=True)
     if any(last.guarantee is not None and last.guarantee.listed for last in new):
         suggest("correct", output, "--list", "-o", "corrected.npz", output=output)
@@ -187,7 +187,7 @@ def suspects(file: str, output: str, every: bool) -> None:
       fnlkit review suspects judged.npz -o suspects.csv
     """
     keeps(file, output, "federation")
-    found = pipeline.suspects(file, every=every)
+    found = fnlkit.suspects(file, every=every)
     emit_table(found, output)
     if output != "-":
         console().print(f"{output}: {len(found):,} {'samples' if every else 'suspects'}", style="dim", soft_wrap=True)

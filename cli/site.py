@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fnlkit import pipeline
+import fnlkit
 from fnlkit.artifacts import files, saving
 from fnlkit.cli.group import Group
 from fnlkit.cli.plumbing import (
@@ -180,7 +180,7 @@ def review(data: str | None, folder: str, name: str, output: str, table: str | N
             )
         if not os.path.exists(output):
             saving.private_folder(output)  # the page contains samples
-        chosen = pipeline.export_review(federation, 0, output, dataset=samples, say=caution, **options)
+        chosen = fnlkit.export_review(federation, 0, output, dataset=samples, say=caution, **options)
         labels.store_export(memory, federation)
         many = f"{output}: review.html and decisions.csv, {describe_selection(chosen)}"
         console().print(f"{many}; decide, then run this command again", soft_wrap=True)
@@ -188,8 +188,8 @@ def review(data: str | None, folder: str, name: str, output: str, table: str | N
     text = files.read_text(decisions)
 
     def change(before: Federation) -> Federation:
-        found = pipeline.import_review(before, decisions, dataset=samples, say=caution, **columns)
-        return pipeline.correct(found, listed=True) if listed else found
+        found = fnlkit.import_review(before, decisions, dataset=samples, say=caution, **columns)
+        return fnlkit.correct(found, listed=True) if listed else found
 
     found = labels.review_imported(memory, federation, change)
     last = read_reviews(found)[-1]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from fnlkit import pipeline
+import fnlkit
 from fnlkit.cli.dataclass_options import Declared, options_of
 from fnlkit.cli.plumbing import (
     caution,
@@ -67,7 +67,7 @@ def command(ctx: click.Context, file: str, output: str, **options: Any) -> None:
     with ExitStack() as loading:
         progress = loading.enter_context(bar("loading the federation and the data set"))
 
-        run = pipeline.train(
+        run = fnlkit.train(
             file,
             output=None if output == "-" else output,
             say=caution,

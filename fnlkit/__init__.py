@@ -7,24 +7,24 @@ __version__ = "0.3.0"
 # Name -> module, imported at first use, so that `import fnlkit` is fast.
 _HOME = {
     "InputError": "fnlkit.core.errors",
-    "partition": "fnlkit.pipeline",
-    "inject_noise": "fnlkit.pipeline",
-    "estimate_noise": "fnlkit.pipeline",
-    "train": "fnlkit.pipeline",
-    "evaluate": "fnlkit.pipeline",
-    "audit": "fnlkit.pipeline",
-    "audit_samples": "fnlkit.pipeline",
-    "suspects": "fnlkit.pipeline",
-    "cleaned": "fnlkit.pipeline",
-    "correct": "fnlkit.pipeline",
-    "consensus": "fnlkit.pipeline",
-    "export_review": "fnlkit.pipeline",
-    "import_review": "fnlkit.pipeline",
-    "predict": "fnlkit.pipeline",
-    "export": "fnlkit.pipeline",
-    "load": "fnlkit.pipeline",
+    "partition": "fnlkit.pipeline.labels",
+    "inject_noise": "fnlkit.pipeline.labels",
+    "estimate_noise": "fnlkit.pipeline.labels",
+    "train": "fnlkit.pipeline.training",
+    "evaluate": "fnlkit.pipeline.judging",
+    "audit": "fnlkit.pipeline.auditing",
+    "audit_samples": "fnlkit.pipeline.issues",
+    "suspects": "fnlkit.pipeline.reviewing",
+    "cleaned": "fnlkit.pipeline.reviewing",
+    "correct": "fnlkit.pipeline.reviewing",
+    "consensus": "fnlkit.pipeline.annotators",
+    "export_review": "fnlkit.pipeline.reviewing",
+    "import_review": "fnlkit.pipeline.reviewing",
+    "predict": "fnlkit.pipeline.prediction",
+    "export": "fnlkit.pipeline.prediction",
+    "load": "fnlkit.pipeline.judging",
     "reproduce": "fnlkit.recipes.running",
-    "save": "fnlkit.pipeline",
+    "save": "fnlkit.pipeline.judging",
     "find_label_issues": "fnlkit.cleanlab.filter",
     "get_label_quality_scores": "fnlkit.cleanlab.rank",
     "count_matrix": "fnlkit.kernels",
@@ -56,23 +56,23 @@ if TYPE_CHECKING:
     from fnlkit.kernels import lid_score as lid_score
     from fnlkit.kernels import project_to_simplex as project_to_simplex
     from fnlkit.kernels import randomized_response as randomized_response
-    from fnlkit.pipeline import audit as audit
-    from fnlkit.pipeline import audit_samples as audit_samples
-    from fnlkit.pipeline import cleaned as cleaned
-    from fnlkit.pipeline import consensus as consensus
-    from fnlkit.pipeline import correct as correct
-    from fnlkit.pipeline import estimate_noise as estimate_noise
-    from fnlkit.pipeline import evaluate as evaluate
-    from fnlkit.pipeline import export as export
-    from fnlkit.pipeline import export_review as export_review
-    from fnlkit.pipeline import import_review as import_review
-    from fnlkit.pipeline import inject_noise as inject_noise
-    from fnlkit.pipeline import load as load
-    from fnlkit.pipeline import partition as partition
-    from fnlkit.pipeline import predict as predict
-    from fnlkit.pipeline import save as save
-    from fnlkit.pipeline import suspects as suspects
-    from fnlkit.pipeline import train as train
+    from fnlkit.pipeline.annotators import consensus as consensus
+    from fnlkit.pipeline.auditing import audit as audit
+    from fnlkit.pipeline.issues import audit_samples as audit_samples
+    from fnlkit.pipeline.judging import evaluate as evaluate
+    from fnlkit.pipeline.judging import load as load
+    from fnlkit.pipeline.judging import save as save
+    from fnlkit.pipeline.labels import estimate_noise as estimate_noise
+    from fnlkit.pipeline.labels import inject_noise as inject_noise
+    from fnlkit.pipeline.labels import partition as partition
+    from fnlkit.pipeline.prediction import export as export
+    from fnlkit.pipeline.prediction import predict as predict
+    from fnlkit.pipeline.reviewing import cleaned as cleaned
+    from fnlkit.pipeline.reviewing import correct as correct
+    from fnlkit.pipeline.reviewing import export_review as export_review
+    from fnlkit.pipeline.reviewing import import_review as import_review
+    from fnlkit.pipeline.reviewing import suspects as suspects
+    from fnlkit.pipeline.training import train as train
     from fnlkit.recipes.running import reproduce as reproduce
 
 

@@ -8,7 +8,7 @@ import inspect
 import click
 import pytest
 
-from fnlkit import pipeline
+import fnlkit
 from fnlkit.cli import COMMANDS, group
 from fnlkit.experiment.settings import Settings, TrainOptions
 from tests.commands import refuse
@@ -26,7 +26,7 @@ def test_train_has_each_declared_option_in_a_section_and_with_the_default_of_pyt
     assert sorted(placed) == sorted(one.name for kind in (TrainOptions, Settings) for one in dataclasses.fields(kind))
     for one in dataclasses.fields(TrainOptions):
         assert taken[one.name].default == one.default or one.name in ("log", "output")
-    assert {one.name for one in dataclasses.fields(TrainOptions)} <= inspect.signature(pipeline.train).parameters.keys()
+    assert {one.name for one in dataclasses.fields(TrainOptions)} <= inspect.signature(fnlkit.train).parameters.keys()
 
 
 def _all_options(command, line):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fnlkit import pipeline
+import fnlkit
 from fnlkit.cli import progress
 from fnlkit.core.errors import InputError
 from fnlkit.experiment import Experiment
@@ -59,8 +59,8 @@ def test_training_prints_progress_before_the_first_round(noisy, tmp_path, monkey
 
 
 @pytest.mark.parametrize(("command", "module", "function", "line"), [
-    ("train {} -o run.pt", pipeline, "train", "loading the federation and the data set"),
-    ("audit {} -o judged.npz", pipeline, "audit", "sites: started"),
+    ("train {} -o run.pt", fnlkit, "train", "loading the federation and the data set"),
+    ("audit {} -o judged.npz", fnlkit, "audit", "sites: started"),
     ("reproduce regimes -o runs", running, "Plan", "no run is finished"),
 ])  # fmt: skip
 def test_a_command_prints_progress_while_it_loads(command, module, function, line, noisy, tmp_path, monkeypatch, wait_for):

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from fnlkit import evaluate
 from fnlkit.core.errors import InputError
 from fnlkit.experiment import Experiment
 from fnlkit.experiment.criteria import best_holdout, criterion, label_wave, nes
-from fnlkit.pipeline import evaluate
 from fnlkit.results import evaluation
 from fnlkit.simulate.holdout import set_apart
 from tests.experiment import test_experiment as experiment

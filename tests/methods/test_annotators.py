@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from fnlkit import pipeline
+import fnlkit
 from fnlkit.core import registry
 from fnlkit.core.errors import InputError
 from fnlkit.datasets.dataset import Dataset
@@ -119,7 +119,7 @@ def test_combined_labels_need_samples_of_several_clients():
     federation.extra["sample_of"] = apart
     for _ in range(2):
         with pytest.raises(InputError, match="no sample belongs to several clients"):
-            pipeline.train(federation, method="fedem(combine=true)", dataset=data, rounds=2, ledger="none", say=None)
+            fnlkit.train(federation, method="fedem(combine=true)", dataset=data, rounds=2, ledger="none", say=None)
         federation.extra.pop("sample_of", None)
 
 
@@ -191,9 +191,9 @@ def test_labels_are_kept_if_the_passes_drift_away(spread, stage, tmp_path):
     y, centers = rng.integers(0, 10, 4000), rng.normal(size=(10, 20)) * spread
     x = (centers[y] + rng.normal(size=(len(y), 20))).astype(np.float32)
     np.savez(tmp_path / "data.npz", x_train=x, y_train=y, x_test=x[:200], y_test=y[:200])
-    federation = pipeline.partition(str(tmp_path / "data.npz"), clients=10, scheme="iid", say=None)
+    federation = fnlkit.partition(str(tmp_path / "data.npz"), clients=10, scheme="iid", say=None)
     federation = noise.inject(federation, "clients(rho=0.6, tau=0.5)", seed=0)
-    run = pipeline.train(federation, method="fedem", model="mlp(hidden=[64])", rounds=12, fraction=0.5, epochs=2, lr=0.05,
+    run = fnlkit.train(federation, method="fedem", model="mlp(hidden=[64])", rounds=12, fraction=0.5, epochs=2, lr=0.05,
                          ledger="none", say=None)  # fmt: skip
     row = next(row for row in run.history if "decrease" in row)
     assert row["stage"] == stage and (row["decrease"] > fedem.UNSETTLED) == (stage == "given labels")
@@ -236,7 +236,7 @@ def test_on_simulated_annotators_it_closes_most_of_the_gap():
     late, sent = {}, {}
     for name in ("fedavg", "fedem", "fedem(combine=true)", "oracle"):
         data, federation = crowd(np.random.default_rng(1))
-        run = pipeline.train(federation, method=name, dataset=data, rounds=20, fraction=0.5, epochs=4, batch_size=8, lr=0.1,
+        run = fnlkit.train(federation, method=name, dataset=data, rounds=20, fraction=0.5, epochs=4, batch_size=8, lr=0.1,
                              model="mlp(hidden=[32])", ledger="none", say=None)  # fmt: skip
         late[name], sent[name] = np.mean([row["accuracy"] for row in run.history[-5:]]), run.traffic.sent
     for name in ("fedem", "fedem(combine=true)"):
@@ -261,4 +261,4 @@ def crowd(rng, people=8, classes=3):
     data = Dataset("crowd", "vector", true[:n], true[n:], list("abc"), lambda: (x[:n], x[n:]))
     data.votes, data.annotators = votes, list(map(str, range(people)))
     data = by_vote(data)
-    return data, pipeline.partition(data, "annotators", say=None)
+    return data, fnlkit.partition(data, "annotators", say=None)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
+import fnlkit
 from benchmarks.small_tables import small_table
-from fnlkit import pipeline
 from fnlkit.artifacts.run import Run
 from fnlkit.core.errors import InputError
 from fnlkit.datasets.folds import assign_folds, without
@@ -248,10 +248,10 @@ def test_auto_as_a_stage_of_another_method_is_refused():
 def table(folder, model_noise, method, seed, **more):
     """Return a run on a small table of wines, with the settings of the recipe `league`."""
     np.savez(folder / "wine.npz", **small_table("wine", sites=4, rows=30))
-    clean = pipeline.partition(folder / "wine.npz", "sites", seed=seed, say=None)
+    clean = fnlkit.partition(folder / "wine.npz", "sites", seed=seed, say=None)
     federation = noise.inject(clean, model_noise, seed=seed)
     options = {"rounds": 30, "fraction": 0.5, "epochs": 5, "batch_size": 10, "lr": 0.01, "momentum": 0.5, "seed": seed}
-    return pipeline.train(federation, method=method, model="mlp(hidden=[128])", ledger="none", say=None, **options | more)
+    return fnlkit.train(federation, method=method, model="mlp(hidden=[128])", ledger="none", say=None, **options | more)
 
 
 def test_with_the_defaults_auto_reads_the_methods_that_it_names(tmp_path):

@@ -6,8 +6,8 @@ import json
 import pytest
 
 import fnlkit as library
+from fnlkit import evaluate
 from fnlkit.core.errors import InputError
-from fnlkit.pipeline import evaluate
 from fnlkit.results import grouping, tidy
 from fnlkit.results.plots import curves
 from tests.commands import fnlkit, succeed

@@ -12,7 +12,8 @@ import pytest
 import torch
 from PIL import Image
 
-from fnlkit import datasets, pipeline
+import fnlkit
+from fnlkit import datasets
 from fnlkit.artifacts.federation import Federation
 from fnlkit.audits.audit import audit
 from fnlkit.core.errors import InputError, WorkStopped
@@ -249,10 +250,10 @@ def test_reviewed_labels_are_used_in_the_next_run(audited, tmp_path, capsys):
     memory = tmp_path / "memory-3"
     data = load_for_task(deployed.nodes[103]["data"], deployed.project)
     judged = Federation.read(str(memory / labels.JUDGED))
-    pipeline.export_review(judged, 0, tmp_path / "review", budget=10, dataset=data, say=None)
+    fnlkit.export_review(judged, 0, tmp_path / "review", budget=10, dataset=data, say=None)
     table, first = tmp_path / "review/decisions.csv", iter([{"decision": "drop"}])
     edit_csv(table, lambda row: next(first, {"decision": "relabel", "label": "7"}))
-    labels.store_review(str(memory), pipeline.import_review(judged, table, dataset=data, say=None))
+    labels.store_review(str(memory), fnlkit.import_review(judged, table, dataset=data, say=None))
     client = deployed.site(3).client
     assert len(client) == 59 and int(client.reviewed.sum()) == 9
     assert (client.y[client.reviewed] == 7).all()
