@@ -47,9 +47,9 @@ def is_path(value: object) -> TypeGuard[FilePath]:
 
 def name_source(value: object) -> str | None:
     """Return the name of an input in the provenance: path, name of a data set, type of another object, or None for None."""
-    if value is None or is_path(value):
-        return value and os.fspath(value)
-    return value.name if isinstance(value, Dataset) else f"{type(value).__name__} in memory"
+    if value is None or isinstance(value, Dataset):
+        return None if value is None else value.name
+    return os.fspath(value) if is_path(value) else f"{type(value).__name__} in memory"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +126,7 @@ class Given:
 
 
 def read_inputs(federation: Labels, options: object = None, **changes: Any) -> Given:
-    """Read the federation of a command; a data set in `options` is compared with it even if the command reads no samples.
+    """Read the federation of a command, and compare it with a data set in `options`, even if no sample is needed.
 
     Parameters
     ----------
