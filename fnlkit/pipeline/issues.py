@@ -18,8 +18,8 @@ from fnlkit.datasets.manifest import Manifest
 from fnlkit.datasets.spelling import order_texts
 from fnlkit.datasets.table import Table
 from fnlkit.pipeline.auditing import Audited, audit
-from fnlkit.pipeline.inputs import ArrayLike, FilePath, Say
-from fnlkit.pipeline.labels import partition, tell
+from fnlkit.pipeline.inputs import ArrayLike, FilePath, Say, print_note
+from fnlkit.pipeline.labels import partition
 
 # Without sites, the samples are divided at random into this many groups.
 GROUPS = 5
@@ -63,7 +63,7 @@ def audit_samples(
     classes: Sequence[str] | None = None,
     sample_rate: int = 0,
     seed: int = 0,
-    say: Say = tell,
+    say: Say = print_note,
     **options: object,
 ) -> LabelIssues:
     """Find wrong labels in arrays, a DataFrame or files, and return tables with a row per sample and per site.
