@@ -10,7 +10,8 @@ from fnlkit.core.errors import InputError, list_names
 from fnlkit.datasets.class_names import vote_finder
 from fnlkit.datasets.dates import are_dates, read_times
 from fnlkit.datasets.identifiers import TOOLS, USUAL, Asked, find_samples, normal_name, samples_of
-from fnlkit.datasets.manifest import SPLITS, VOTE_ROLES
+from fnlkit.datasets.manifest import SPLITS
+from fnlkit.datasets.roles import VOTE_ROLES
 from fnlkit.datasets.table import Table
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from fnlkit.core.errors import InputError, list_names
 from fnlkit.datasets.class_names import vote_finder
 from fnlkit.datasets.dates import are_dates
 from fnlkit.datasets.identifiers import Asked, can_name, find_samples, samples_of
-from fnlkit.datasets.manifest import VOTE_ROLES
+from fnlkit.datasets.roles import VOTE_ROLES
 from fnlkit.datasets.table import from_frame, read_table, read_text
 from fnlkit.datasets.votes import whole_votes
 
@@ -37,7 +37,7 @@ def read_votes(
         npz or npy with an array ``votes`` (n, A) as for `to_votes`, optionally ``annotators`` (A,); an export of Label Studio
         (JSON) or CVAT (XML), see fnlkit.audits.annotation_exports; or a table (CSV, Parquet).  The table has a column with the
         samples and one column per annotator, or one row per vote: columns for the sample, the annotator and the label, named
-        as `fnlkit.datasets.manifest.VOTE_ROLES` lists.  Cells are class names; an empty cell, ``nan``, ``NA`` or -1 is no vote
+        as `fnlkit.datasets.roles.VOTE_ROLES` lists.  Cells are class names; an empty cell, ``nan``, ``NA`` or -1 is no vote
         unless it is the name of a class.
     federation : fnlkit.artifacts.federation.Federation
     control, sample_column : str, optional

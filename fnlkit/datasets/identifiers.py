@@ -16,7 +16,7 @@ import numpy as np
 from fnlkit.core.errors import MOST_NAMES, InputError, list_names
 from fnlkit.datasets.dates import are_dates
 from fnlkit.datasets.identifying import has_id_name
-from fnlkit.datasets.manifest import VOTE_ROLES
+from fnlkit.datasets.roles import VOTE_ROLES
 from fnlkit.datasets.spelling import spell
 
 if TYPE_CHECKING:

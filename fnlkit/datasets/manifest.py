@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
@@ -39,7 +38,8 @@ from fnlkit.datasets.file_cache import cache_json
 from fnlkit.datasets.identifying import NUMERIC, has_id_name, reason_to_leave_out
 from fnlkit.datasets.labels import drop_unknown
 from fnlkit.datasets.layout import LAYOUTS, lay_out, layout_of
-from fnlkit.datasets.spelling import merge_spellings, order_texts, spell
+from fnlkit.datasets.roles import ROLES, find_votes, merge_votes
+from fnlkit.datasets.spelling import merge_spellings, spell
 from fnlkit.datasets.table import ENDINGS, read_table
 from fnlkit.datasets.targets import OTHERS, read_targets
 from fnlkit.datasets.votes import as_matrix
@@ -48,30 +48,6 @@ if TYPE_CHECKING:
     from fnlkit.artifacts.stored import Rows
 
 
-# Role of a column -> column names that imply this role.
-ROLES = {
-    "label": ("label", "labels", "class", "target", "y"),
-    "path": ("path", "file", "filename", "file_name", "file_path", "filepath", "image", "image_path", "img"),
-    "site": ("site", "hospital", "center", "centre", "clinic", "institution"),
-    "split": ("split", "subset"),
-    "id": ("id", "sample_id", "sample", "uid", "uuid"),
-    "true": ("true_label", "y_true", "label_true"),
-    "group": (*groups.NAMES, *groups.DOUBTFUL),
-    "annotator": ("annotator", "annotator_id", "annotator_name", "rater", "rater_id", "labeler", "labeller", "worker_id"),
-}
-# In a table of votes, further names imply a role: those of crowd-kit and of crowdsourcing platforms.  In a table of samples, a
-# task or a question can be a feature.
-VOTE_ROLES = ROLES | {
-    "label": (*ROLES["label"], "answer", "response", "vote", "annotation", "judgment", "judgement"),
-    "id": (*ROLES["id"], "task", "task_id", "item", "item_id", "question", "question_id", "instance", "instance_id", "example",
-           "example_id", "unit_id", "_unit_id", "hitid"),
-    "annotator": (*ROLES["annotator"], "worker", "workerid", "_worker_id", "coder", "coder_id", "reader_id", "judge_id",
-                  "reviewer", "reviewer_id"),
-}  # fmt: skip
-# Columns with these names are groups of samples, also if a sample has several votes.
-_NO_SAMPLES = ("patient", "subject", "participant", "speaker", "site", "group", "worker", "annotator", "user")
-# Share of the rows of a table of votes that are different pairs of a sample and an annotator, at least.
-_DIFFERENT_PAIRS = 0.9
 # Options for reading the files, and options that are lists of columns.
 _READING = {"missing": "", "task": "", "size": 0, "crop": False, "window": "", "pixels": "", "seconds": 0.0, "layout": "",
             "skip_damaged": False}  # fmt: skip
@@ -236,13 +212,13 @@ class Manifest:
         self.unused: set[str] = set()
         self.left_out: dict[str, str] = {}
         self._merge_spellings()
-        self._find_votes()
+        find_votes(self)
         for option, names in self.lists.items():
             for name in names:
                 self.table.must_have(name, option)
         self.left_out = self._find_left_out()
         self.cast = []  # {annotator: label} for each row, if rows of the file are votes
-        self.voted, self.table = _one_row_per_sample(self)
+        self.voted, self.table = merge_votes(self)
         if self.cast:  # a number of the sample repeats with each vote
             self.left_out = {name: kind for name, kind in self.left_out.items() if name in self.table.columns}
             self.left_out |= self._find_left_out()
@@ -281,32 +257,6 @@ class Manifest:
             self.table.columns |= dict(zip(names, parts, strict=True)) if notes else {}
             self.table.notes += notes
 
-    def _find_votes(self):
-        """Find the columns of a table of votes with names of `VOTE_ROLES`."""
-        taken = {*self.lists.get("drop", ()), *(name for name in self.given.values() if isinstance(name, str))}
-        candidates = {}
-        for role in ("label", "id", "annotator"):
-            names = [name for name in self.table.find_columns(*VOTE_ROLES[role]) if name not in taken]
-            if role == "id" and not names:
-                names = [name for name in self.table.columns if has_id_name(name) and not self._is_other(name, taken)]
-            candidates[role] = names if role not in self.given else [self.roles[role]] if role in self.roles else []
-        candidates["label"] = [self.roles["label"]] if "label" in self.roles else candidates["label"]
-        candidates["id"] = [self.roles["path"]] if "path" in self.roles else candidates["id"]
-        fit = [names for names in itertools.product(*candidates.values()) if self._are_votes(*names)]
-        if len(fit) != 1:
-            return
-        label, sample, annotator = fit[0]
-        if self.roles.get("id", sample) != sample:
-            self.unused.add(self.roles["id"])  # the number of a vote
-        if self.roles.get("group") == sample:
-            del self.roles["group"]  # the votes on a sample are no group of samples
-        self.roles |= {"label": label, "annotator": annotator} | ({} if "path" in self.roles else {"id": sample})
-
-    def _is_other(self, name, taken):
-        """Return whether a column with the name of identifiers has another role than the sample, such as the patient."""
-        plain = name.strip().lower().replace(" ", "_")
-        return name in taken or plain in VOTE_ROLES["annotator"] or plain.startswith(_NO_SAMPLES)
-
     def _find_left_out(self):
         """Return a dict from each column that identifies rows to its kind (fnlkit.datasets.identifying)."""
         chosen = {
@@ -318,17 +268,6 @@ class Manifest:
             if name not in chosen and (kind := reason_to_leave_out(name, self.table.raw(name), values, sites)):
                 out[name] = kind
         return out
-
-    def _are_votes(self, label, sample, annotator):
-        """Return whether rows are votes: samples repeat, pairs with annotators do not, and another column describes samples."""
-        sites = self.texts("site") or [""] * len(self.table)
-        samples = list(zip(self.table.texts(sample), sites, strict=True))
-        pairs = len(set(zip(samples, self.table.texts(annotator), strict=True)))
-        if len({label, sample, annotator}) < 3 or pairs < _DIFFERENT_PAIRS * len(samples) or len(set(samples)) == len(samples):
-            return False
-        taken = {*self.roles.values(), *self.lists.get("drop", ()), label, sample, annotator}
-        others = [self.table.texts(name) for name in self.table.columns if name not in taken]
-        return sample == self.roles.get("path") or not others or any(_describes(samples, texts) for texts in others)
 
     def texts(self, role: str) -> list[str] | None:
         """Return the cells of the column with a role, or None if there is no such column; paths as they are written."""
@@ -637,60 +576,6 @@ class Manifest:
         return str(Spec("manifest", {"file": str(self.file), **parameters})) if parameters else str(self.file)
 
 
-def _one_row_per_sample(manifest):
-    """Return (labels that occur, Table with one row per sample).
-
-    If rows are votes of annotators, the votes on each sample are merged.  Otherwise, the table is returned unchanged.
-
-    Raises
-    ------
-    InputError
-        If rows of one sample differ in more than annotator and label, or if an annotator votes twice.
-    """
-    table, roles = manifest.table, manifest.roles
-    key = [role for role in (("path",) if "path" in roles else ("id", "site")) if role in roles]
-    if not {"annotator", "label"} <= roles.keys() or key in ([], ["site"]):
-        return (), table
-    groups, names = {}, {role: manifest.texts(role) for role in (*key, "annotator", "label")}
-    for row, sample in enumerate(zip(*(names[role] for role in key), strict=True)):
-        groups.setdefault(sample, []).append(row)
-    if len(groups) == len(table):
-        return (), table
-    first = np.empty(len(table), np.int64)
-    for rows in groups.values():
-        first[rows] = rows[0]
-        voters = [names["annotator"][row] for row in rows]
-        if "" in voters:
-            table.fail([rows[voters.index("")]], f"no {roles['annotator']}; each vote needs an annotator")
-        if len(set(voters)) < len(rows):
-            twice = [rows[i] for i, voter in enumerate(voters) if voter in voters[:i]]
-            table.fail(twice, f"{roles['annotator']} {names['annotator'][twice[0]]!r} votes twice on this sample")
-    must, leave = {column for role, column in roles.items() if role not in ("annotator", "label")} | {*manifest.features}, []
-    for column in table.columns:
-        texts = table.texts(column)
-        other = [row for row in range(len(table)) if texts[row] != texts[first[row]]]
-        if other and column in must:
-            text = f"{column} is {texts[other[0]][:40]!r}, in row {table.rows[first[other[0]]]} {texts[first[other[0]]][:40]!r}"
-            table.fail(other, f"{text}; rows of one sample can differ only in annotator and label")
-        if other and column != roles["label"]:
-            leave.append(column)
-    manifest.cast = [
-        {names["annotator"][row]: names["label"][row] for row in rows if names["label"][row]} for rows in groups.values()
-    ]
-    votes = [list(cast.values()) for cast in manifest.cast]
-    order = {label: i for i, label in enumerate(order_texts({label for cast in votes for label in cast}))}
-    counts = [Counter(cast).most_common() for cast in votes]
-    tied = sum(len(count) > 1 and count[0][1] == count[1][1] for count in counts)
-    out = table.chosen([rows[0] for rows in groups.values()], leave)
-    out.columns[roles["label"]] = [min(c, key=lambda vote: (-vote[1], order[vote[0]]))[0] if c else "" for c in counts]
-    out.notes.append(
-        f"{len(table):,} rows are votes of {len(set(names['annotator']))} annotators on {len(groups):,} samples; the label is "
-        f"the majority vote ({tied:,} ties went to the first class); `fnlkit consensus` with this table weights the annotators"
-    )
-    roles.pop("annotator")
-    return tuple(order), out
-
-
 def _note_left_out(left_out):
     """Return a note on columns that are no features, given as a dict from the name to the kind."""
     if not left_out:
@@ -701,11 +586,6 @@ def _note_left_out(left_out):
         first.setdefault("numbers" if kind in NUMERIC else "date" if "date" in kind else "text", name)
     keep = [f'{option}=["{name}"]' for option, name in first.items()]
     return [f"left out, because they identify rows: {names}; write {' or '.join(keep)} to use them as features"]
-
-
-def _describes(samples, texts):
-    """Return whether a column has different texts, and one text per sample."""
-    return len(set(texts)) > 1 and len(set(zip(samples, texts, strict=True))) == len(set(samples))
 
 
 def _as_list(value):
