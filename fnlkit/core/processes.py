@@ -33,7 +33,7 @@ def single_threads() -> Iterator[None]:
 def end_with_parent(patience: float = 0) -> None:
     """Terminate this process when its parent ends, and kill it if it needs more than `patience` seconds."""
 
-    def end():
+    def end() -> None:
         parent = multiprocessing.parent_process()
         if parent:
             parent.join()

@@ -169,7 +169,7 @@ def regime_of(row: dict[str, Any], *, scale: float = 1.0) -> dict[str, Any]:
     if "public" in change:  # methods with a public set: no client has this share of the samples
         steps = [f"{step} --public {change['public']}" if step.startswith("partition") else step for step in steps]
     notes = [change.get("note"), _first(paper.get("notes", {}), text)]
-    regime = {"name": run_of(row), "dataset": dataset, "steps": steps, "train": train}
+    regime: dict[str, Any] = {"name": run_of(row), "dataset": dataset, "steps": steps, "train": train}
     regime |= {"methods": [method.format_map(values)], "note": "; ".join(filter(None, notes))}
     if estimates:
         regime["estimate"] = {
@@ -236,7 +236,7 @@ def recipe(
             regime["train"] |= _options_of(row["measure"])
             if row["measure"] == "accuracy":
                 regime["published"] = {regime["methods"][0]: [row[key] for key in ("value", "spread") if row[key] is not None]}
-    made = {"title": f"{about['title']}, Table {rows[0]['table']}", "seeds": list(range(about["trials"]))}
+    made: dict[str, Any] = {"title": f"{about['title']}, Table {rows[0]['table']}", "seeds": list(range(about["trials"]))}
     made |= {"dataset": "", "train": {}, "regime": [*regimes.values()]}
     if dataset:
         if len(sets := {regime["dataset"] for regime in made["regime"]}) > 1:
