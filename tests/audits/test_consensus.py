@@ -6,18 +6,26 @@ from dataclasses import replace
 
 import numpy as np
 import pandas
+import pandas as pd
 import pytest
+from scipy.stats import spearmanr
 
 import fnlkit
 from fnlkit import datasets
 from fnlkit.artifacts.federation import Federation
+from fnlkit.audits import crowd
+from fnlkit.audits.audit import audit
 from fnlkit.audits.consensus import consensus, expected_shares, infer, shares
 from fnlkit.audits.rater_agreement import fleiss, krippendorff
+from fnlkit.audits.report import describe_shared_samples
+from fnlkit.audits.site.samples import Samples
 from fnlkit.audits.votes import read_votes
 from fnlkit.core.errors import InputError
 from fnlkit.datasets.class_names import vote_finder
 from fnlkit.simulate import partitioning
 from tests.commands import refuse, succeed
+from tests.methods.test_annotators import crowd as people
+from tests.toy import CLASSES, toy
 
 
 def simulated(rng, n=1500, classes=4, reliable=(0.95, 0.55, 0.55, 0.55, 0.55), missing=0.2):
@@ -283,3 +291,93 @@ def test_the_command_prints_no_share_without_evidence(tmp_path):
     extra = {"annotator": np.array(["a", "b"])[who], "sample_of": rows}
     by_row = Federation("d", 2, np.array([0, 4]), np.arange(4), alone[rows, who], extra=extra)
     assert set(fnlkit.consensus(by_row).sites[0]["accuracies"].values()) == {None}
+
+
+# ---- consensus labels as a table of samples, labels and probabilities
+WORDS = np.array(["cat", "dog"])
+
+
+@pytest.fixture
+def voted(tmp_path):
+    rng = np.random.default_rng(0)
+    true, rows = rng.integers(0, 2, 30), []
+    for i in range(30):
+        for name, right in (("ann", 0.95), ("bob", 0.9), ("eve", 0.8)):
+            vote = true[i] if rng.random() < right else 1 - true[i]
+            rows.append((f"s{i}", name, WORDS[vote], i + 0.5 * true[i], (7 * i) % 11))
+    pd.DataFrame(rows, columns=["id", "annotator", "label", "a", "b"]).to_csv(tmp_path / "votes.csv", index=False)
+    return tmp_path
+
+
+@pytest.mark.parametrize("scheme", ["iid", "annotators"])
+def test_every_voted_sample_has_a_label_and_a_probability(voted, scheme):
+    more = "--scheme annotators" if scheme == "annotators" else "--clients 2"
+    succeed(f"fnlkit partition --dataset votes.csv {more} --holdout 0 -o fed.npz", voted)
+    succeed("fnlkit consensus fed.npz --csv out.csv -o agreed.npz", voted)
+    found, fed = pd.read_csv(voted / "out.csv"), fnlkit.load(str(voted / "agreed.npz"))
+    assert found.columns.tolist() == ["sample", "class", "name", "probability"]
+    assert sorted(found["sample"]) == sorted(f"s{i}" for i in range(30)) and found["probability"].between(0.5, 1).all()
+    assert (found["name"] == WORDS[found["class"]]).all()
+    labels = dict(zip(found["sample"], found["class"], strict=True))
+    assert all(labels[str(i).split(" by ")[0]] == c for i, c in zip(fed.extra["sample_id"], fed.given, strict=True))
+
+
+# ---- audit of annotators who share samples
+def judged(change=None):
+    """Return (Samples of the clients, probabilities of each); `change` edits their labels before."""
+    sites = [Samples.of(client) for client in toy()[0].members]
+    for site in sites:
+        site.y = site.y.copy()
+        if change:
+            change(site)
+    return sites, crowd.judge_together(sites)
+
+
+def of_fold(site, fold=0):
+    codes = [crowd.zlib.crc32(np.ascontiguousarray(each).tobytes()) % crowd.FOLDS for each in site.x]
+    return np.array(codes) == fold
+
+
+def test_labels_of_a_fold_do_not_reach_the_classifier_that_judges_it(monkeypatch):
+    """With one pass; further passes share the matrices of the clients, which have few parameters."""
+
+    def rotate(site):
+        site.y[of_fold(site)] = (site.y[of_fold(site)] + 1) % CLASSES
+
+    monkeypatch.setattr(crowd, "PASSES", 1)
+    monkeypatch.setattr(crowd, "RIDGES", (1.0,))
+    (sites, before), (_, after) = judged(), judged(rotate)
+    changed = 0
+    for site, one, two in zip(sites, before, after, strict=True):
+        here = of_fold(site)
+        np.testing.assert_allclose(one[here], two[here], atol=1e-9)
+        changed += np.abs(one[~here] - two[~here]).sum()
+    assert changed > 1
+
+
+def test_the_judgment_has_a_probability_for_each_class():
+    for site, p in zip(*judged(), strict=True):
+        assert p.shape == (len(site), CLASSES) and np.allclose(p.sum(-1), 1)
+
+
+@pytest.fixture(scope="module")
+def audited():
+    data, federation = people(np.random.default_rng(3))
+    return federation, audit(federation, data)
+
+
+def test_bad_annotators_are_named_and_clean_ones_are_not(audited):
+    """Annotators 0 to 2 give 70 % wrong labels, the others 10 %."""
+    federation, found = audited
+    assert crowd.count_shared(federation)[0] > 100 and describe_shared_samples(federation)
+    named = {row.client for row in found.sites if row.noisier}
+    assert named == {0, 1, 2}
+
+
+def test_levels_rank_the_annotators_and_ranges_cover_them(audited):
+    federation, found = audited
+    truth, rows = federation.wrong_share(), {row.client: row for row in found.sites}
+    assert spearmanr(found.judgment.level, truth)[0] > 0.7
+    assert np.abs(found.judgment.level - truth).mean() < 0.1
+    assert sum(rows[k].low <= truth[k] <= rows[k].high for k in rows) >= 7
+    assert not any(row.inputs.differ for row in found.sites)

@@ -92,7 +92,7 @@ def test_an_npz_without_the_arrays_of_a_data_set_is_refused(tmp_path, changes, m
     assert message in str(error.value) and "d.npz" in str(error.value)
 
 
-# A copy of a repository: tests/datasets/test_crowdtruth.py.
+# A copy of a repository: tests/datasets/test_places.py.
 @pytest.mark.parametrize("name", sorted({*places.PLACES} - {"crowdtruth", "fashion-mnist"}))
 def test_a_missing_data_set_names_the_remedy(name, tmp_path):
     assert not datasets.present(name)
@@ -299,7 +299,7 @@ def test_spoken_digits_are_six_clients_with_450_recordings_of_one_speaker():
 
 
 def test_a_file_of_medmnist_is_read(tmp_path):
-    """Gray images; test_pathmnist.py reads images with colors."""
+    """Gray images; test_places.py reads images with colors."""
     arrays = {f"{part}_images": np.zeros((n, 28, 28), np.uint8) for part, n in (("train", 6), ("val", 3), ("test", 4))}
     arrays |= {name.replace("images", "labels"): np.arange(len(x), dtype=np.uint8)[:, None] % 3 for name, x in arrays.items()}
     np.savez(tmp_path / "m.npz", **arrays)

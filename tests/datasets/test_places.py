@@ -1,14 +1,20 @@
-"""Where known data sets lie: their readers and `data list` ask the same function."""
+"""Known data sets: where they lie, for readers and `data list` alike; pathmnist and CrowdTruth from made files."""
 
+import csv
+import hashlib
+import io
 import json
+import sys
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from fnlkit import datasets
 from fnlkit.core.errors import InputError
-from fnlkit.datasets import places
-from tests.commands import fnlkit, refuse
+from fnlkit.datasets import crowdtruth, load, places
+from fnlkit.datasets.pathmnist import CLASSES
+from tests.commands import fnlkit, refuse, succeed
 
 
 @pytest.mark.parametrize("name", ["mnist", "speechcommands"])
@@ -76,3 +82,96 @@ def test_a_failed_download_keeps_the_old_file_and_names_an_alternative(tmp_path,
     assert mine.read_bytes() == b"put here by hand"
     with pytest.raises(InputError, match="the download failed"):
         datasets.load("mnist", cache=tmp_path / "empty", download=True)
+
+
+# ---- `pathmnist`
+def put(path, *, size=28, labels=9, **more):
+    """Write a file as medmnist's: {train,val,test}_images (n, H, W, 3) uint8 and {train,val,test}_labels (n, 1) uint8."""
+    rng, arrays = np.random.default_rng(0), {}
+    for part, n in (("train", 40), ("val", 5), ("test", 10)):
+        arrays[f"{part}_images"] = rng.integers(0, 256, (n, size, size, 3), np.uint8)
+        arrays[f"{part}_labels"] = (np.arange(n, dtype=np.uint8) % labels)[:, None]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    np.savez(path, **arrays | more)
+    return arrays
+
+
+def test_a_file_is_read_with_its_classes_and_without_validation_images(tmp_path):
+    arrays = put(tmp_path / "pathmnist.npz")
+    data = datasets.load("pathmnist", cache=tmp_path)
+    assert data.name == "pathmnist" and data.class_names == CLASSES and not data.observed
+    assert np.array_equal(data.x_train, arrays["train_images"]) and np.array_equal(data.x_test, arrays["test_images"])
+    assert data.y_train.tolist() == [i % 9 for i in range(40)] and data.y_train.dtype == np.int64 and len(data.y_test) == 10
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"size": 32}, {"labels": 10}, {"test_images": np.zeros((0, 28, 28, 3), np.uint8), "test_labels": np.zeros((0, 1), int)}],
+)
+def test_a_file_of_another_data_set_is_refused(more, tmp_path):
+    put(tmp_path / "pathmnist.npz", **more)
+    with pytest.raises(InputError, match="pathmnist.npz"):
+        datasets.load("pathmnist", cache=tmp_path)
+
+
+def test_the_package_downloads_into_the_cache_folder(tmp_path, monkeypatch):
+    class PathMNIST:
+        def __init__(self, *, split, root, size, download):
+            assert (split, root, size, download) == ("train", str(tmp_path / "cache"), 28, True)
+            put(tmp_path / "cache" / "pathmnist.npz")
+
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "medmnist", None)
+    with pytest.raises(InputError, match=r"pip install 'fnlkit\[medmnist\]'"):
+        datasets.load("pathmnist", cache=tmp_path / "cache", download=True)
+    monkeypatch.setitem(sys.modules, "medmnist", SimpleNamespace(PathMNIST=PathMNIST))
+    assert datasets.load("pathmnist", cache=tmp_path / "cache", download=True).classes == 9
+
+
+@pytest.fixture
+def publish(tmp_path, monkeypatch):
+    """Return a function that writes the file of a relation into the cache folder and declares its checksum."""
+    monkeypatch.setenv("FNLKIT_CACHE", str(tmp_path / "cache"))
+    folder = tmp_path / "cache" / "Medical-Relation-Extraction"
+    folder.mkdir(parents=True)
+
+    def write(relation, verdicts):
+        names = ("baseline", "crowd", "expert", "test_partition")
+        words = {"sentence": "aspirin treats a headache", "term1": "aspirin", "term2": "headache"}
+        out = io.StringIO()
+        writer = csv.DictWriter(out, ["SID", *words, *names])
+        writer.writeheader()
+        writer.writerows({"SID": i, **words, **dict(zip(names, row, strict=True))} for i, row in enumerate(verdicts))
+        (folder / f"ground_truth_{relation}.csv").write_text(out.getvalue(), encoding="utf-8")
+        monkeypatch.setitem(crowdtruth.SHA256, relation, hashlib.sha256(out.getvalue().encode()).hexdigest())
+        return folder
+
+    return write
+
+
+def test_crowdtruth_has_adjudicated_sentences_and_three_labelers(publish):
+    """The third adjudicated sentence is tested; sentence 1 is unclear and sentence 3 has no verdict."""
+    verdicts = [("1", "-0.8", "-1", "-1"), ("1", "0.9", "1", "0"), ("-1", "0.6", "1", "1"), ("1", "0.7", "NA", "NA"),
+                ("1", "-0.9", "1", "-1"), ("-1", "-0.9", "-1", "-1")]  # fmt: skip
+    publish("treat", verdicts)
+    data = load("crowdtruth(relation=treat)")
+    assert data.class_names == ["other", "treat"] and data.ids.tolist() == ["0", "2", "5"]
+    assert data.y_train.tolist() == [1, 0, 0] and data.truth.tolist() == [0, 1, 0] and data.y_test.tolist() == [0]
+    assert data.annotators == ["baseline", "crowd", "expert"] and data.votes.tolist() == [[1, 0, 0], [0, 1, 1], [0, 0, 0]]
+    assert load("crowdtruth(relation=treat, labels=crowd)").y_train.tolist() == [0, 1, 0]
+    rows = load("votes(data=crowdtruth(relation=treat))")
+    assert len(rows.y_train) == 9 and rows.truth.tolist() == [0, 0, 0, 1, 1, 1, 0, 0, 0]
+
+
+def test_missing_and_changed_files_and_unknown_names_are_one_line(publish, tmp_path):
+    assert not datasets.present("crowdtruth", cache=tmp_path)
+    refuse("fnlkit data get crowdtruth", tmp_path, f"git clone {crowdtruth.URL}", "no ground_truth_cause.csv")
+    folder = publish("cause", [("1", "1", "1", "1"), ("-1", "1", "-1", "-1")] * 4)
+    assert "0.0 % of the training labels" in succeed("fnlkit -v data get crowdtruth", tmp_path).stdout
+    facts = json.loads(succeed("fnlkit data info 'crowdtruth(labels=crowd)' --json", tmp_path).stdout)
+    assert (facts["wrong_labels"], facts["annotators"], facts["sites"]) == (0.5, 3, None)
+    (folder / "ground_truth_cause.csv").write_text("changed")
+    refuse("fnlkit data get crowdtruth", tmp_path, "SHA-256", "checkout")
+    refuse(f"fnlkit data get 'crowdtruth(path=\"{tmp_path}/none\")'", tmp_path, "no ground_truth_cause.csv")
+    refuse("fnlkit data get 'crowdtruth(relation=cures)'", tmp_path, "cause or treat")
+    refuse("fnlkit data get crowdtruht", tmp_path, "did you mean 'crowdtruth'")

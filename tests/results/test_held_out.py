@@ -5,11 +5,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import fnlkit
 from fnlkit.artifacts.run import Run
 from fnlkit.core.errors import InputError
 from fnlkit.results import held_out
+from fnlkit.results.conventions import conventions_line
 from fnlkit.results.plots import curves
 from tests.commands import refuse, succeed
 
@@ -117,3 +119,52 @@ def test_personal_scores_are_printed_and_refused_without_own_models(own_models):
     assert re.search(r"^run +method +own model +common model$", done.stdout, re.MULTILINE)
     refuse("fnlkit evaluate fedavg.pt --personal", own_models, "--personal needs a run whose clients keep models")
     refuse("fnlkit evaluate ditto.pt local.pt --cross-site", own_models, "--cross-site is of one run")
+
+
+# ---- sites are compared by models on what the run was trained on
+@pytest.mark.slow
+def test_sites_are_compared_on_the_features_of_the_backbone(tmp_path):
+    rng = np.random.default_rng(0)
+    for site in "abc":
+        for name, high in (("x", 256), ("y", 90)):
+            (tmp_path / site / name).mkdir(parents=True)
+            for i in range(10):
+                Image.fromarray(rng.integers(0, high, (32, 32, 3)).astype(np.uint8)).save(tmp_path / site / name / f"{i}.png")
+    fed = fnlkit.partition(f'folder(path="{tmp_path}", label=2)', "sites", say=None)
+    run = fnlkit.train(fed, rounds=2, fraction=1.0, output=tmp_path / "run.pt", say=None)
+    found = fnlkit.evaluate(run, cross_site=True).rows[0]["cross_site"]
+    assert run.meta["features"]["backbone"] and np.mean(found["own"]) > 0.8 and np.mean(found["federated"]) > 0.8
+
+
+# ---- the line of conventions names what differs between two runs, and `fnlkit info` prints it
+def trained(noise_first=False, method="fedavg", **options):
+    steps = [lambda fed: fnlkit.partition(fed, "dirichlet(alpha=5)", clients=4, say=None)]
+    steps.insert(0 if noise_first else 1, lambda fed: fnlkit.inject_noise(fed, "symmetric(eta=0.4)"))
+    federation = "digits"
+    for step in steps:
+        federation = step(federation)
+    return fnlkit.train(federation, method, model="mlp", rounds=1, epochs=1, engine="sequential", say=None, **options)
+
+
+def line(run):
+    wrong = float(np.mean(run.labels["given"] != run.labels["true"]))
+    return conventions_line(run.meta["provenance"], wrong_share=wrong, tested="test" in run.predicted)
+
+
+def test_runs_that_differ_in_a_convention_have_different_lines_and_info_prints_them(tmp_path):
+    run = trained()
+    changes = (
+        {"noise_first": True},
+        {"method": "flr"},
+        {"aggregator": "median"},
+        {"mixup": 1.0},
+        {"select": "label-wave"},
+        {"seed": 1},
+    )
+    lines = [line(run), *(line(trained(**change)) for change in changes)]
+    assert len(set(lines)) == len(lines)
+    assert all("\n" not in text for text in lines)
+    wrong = np.mean(run.labels["given"] != run.labels["true"])
+    assert f"{wrong:.3f} of the labels wrong" in lines[0]
+    fnlkit.save(run, tmp_path / "run.pt")
+    assert f"conventions: {lines[0]}\n" in succeed("fnlkit info run.pt", tmp_path).stdout
