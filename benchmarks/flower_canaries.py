@@ -34,7 +34,7 @@ from benchmarks import hostile_server
 SITES, ROWS, OMITTED, FAILING = 3, 90, 30, 100
 SETTINGS = ["--rounds", "1", "--fraction", "1", "--epochs", "1", "--model", "mlp(hidden=8)", "--wait", "60"]
 CONTROL = """
-from fnlkit.sites import door
+from fnlkit.sites.site import door
 
 _reply = door.Door._reply
 door.Door._reply = lambda self, site, asked: _reply(self, site, asked) | ({"control": "CANARY"} if "hello" in asked else {})

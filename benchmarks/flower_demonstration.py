@@ -42,8 +42,8 @@ from fnlkit.federated.client.network import predict
 from fnlkit.kernels.streams import stream
 from fnlkit.sites import project
 from fnlkit.sites.audit import scale_of
+from fnlkit.sites.network import network_of
 from fnlkit.sites.samples import load_for_task
-from fnlkit.sites.site import network_of
 
 REVIEWING = 2
 
@@ -146,7 +146,7 @@ HEART = ["--dataset", "heart", "--scale", "sites", "--model", "mlp(hidden=16)", 
 HOSTILE = """#!{python}
 import sys
 import torch
-from fnlkit.sites import door, processes
+from fnlkit.sites.site import door, processes
 answer = door.answer
 
 def spoil(value):

@@ -129,7 +129,7 @@ class Deployed:
         self.grid._memories.clear()
 
     def conduct(self, **changes):
-        from fnlkit.sites import flower, tasks
+        from fnlkit.sites.server import flower, tasks
 
         options = {name: value for name, value in (self.options | changes).items() if value}
         tasks.conduct(flower.FlowerTransport(self.grid), self.project, tasks.options_of(options))
@@ -230,8 +230,8 @@ def _undeclared(reply, deployed, name):
     """Return the part of a reply that a site must not send, or ""."""
     from fnlkit.artifacts.message import Unreadable, decode
     from fnlkit.federated.engines.flower.messages import bytes_of
-    from fnlkit.sites.door import CODES
-    from fnlkit.sites.site import Place, open_site
+    from fnlkit.sites.site.door import CODES
+    from fnlkit.sites.site.opening import Place, open_site
 
     if reply.has_error():
         return "" if re.fullmatch(r"[a-z-]+ \w{1,61}", reply.error.reason) else f"to a site: error {reply.error.reason[:80]!r}"

@@ -25,7 +25,7 @@ from fnlkit.federated.client.training import Fit
 from fnlkit.federated.engines import travel
 from fnlkit.federated.engines.flower import visits
 from fnlkit.methods import energy_levels, fedcorr, feddpcont
-from fnlkit.sites import audit
+from fnlkit.sites.site import audit
 
 # Samples of each site. The last class has few samples at each site.
 SIZES = (1, 4, 20, 60, 200)
@@ -70,8 +70,9 @@ class Federation:
         from fnlkit import datasets
         from fnlkit.experiment.settings import Settings
         from fnlkit.sites import flower_app, project
-        from fnlkit.sites.door import Door
-        from fnlkit.sites.site import Place, network_of
+        from fnlkit.sites.network import network_of
+        from fnlkit.sites.site.door import Door
+        from fnlkit.sites.site.opening import Place
 
         self.folder, rng = Path(folder), np.random.default_rng(seed)
         self.samples, self.answers, self.doors = [], Counter(), []

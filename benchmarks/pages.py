@@ -263,7 +263,8 @@ def gate_table():
     """Yield the requests that a site answers in a project with the default settings: images and fedavg."""
     from fnlkit.experiment import Settings
     from fnlkit.experiment.plan import Plan
-    from fnlkit.sites import project, scale, steps
+    from fnlkit.sites import project, scale
+    from fnlkit.sites.site import steps
 
     yield f"| {' | '.join(steps.TITLES)} |"
     yield "|---" * len(steps.TITLES) + "|"

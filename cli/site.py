@@ -25,7 +25,7 @@ from fnlkit.cli.plumbing import (
 )
 from fnlkit.cli.review import describe_list, describe_selection, guarantee_options
 from fnlkit.core.errors import InputError
-from fnlkit.sites import processes
+from fnlkit.sites.site import processes
 
 if TYPE_CHECKING:
     from fnlkit.artifacts.federation import Federation
@@ -75,7 +75,8 @@ def check(data: str, folder: str, leave_out: str, as_json: bool) -> None:
     Example:
       fnlkit site check ours.csv --project from-coordinator
     """
-    from fnlkit.sites import folders, preview, steps
+    from fnlkit.sites import folders
+    from fnlkit.sites.site import preview, steps
 
     site = folders.read_site(folder)
     found = preview.describe_data(data, site["agreed"])
@@ -121,7 +122,8 @@ def join(folder: str, data: str, leave_out: str) -> None:
     Example:
       fnlkit site join from-coordinator --data ours.csv
     """
-    from fnlkit.sites import flower_app, folders, preview
+    from fnlkit.sites import flower_app, folders
+    from fnlkit.sites.site import preview
 
     site = folders.read_site(folder)
     preview.list_replies(data, site["agreed"], leave_out, site["memory"])
@@ -164,8 +166,9 @@ def review(data: str | None, folder: str, name: str, output: str, table: str | N
       fnlkit site review --project from-coordinator -o review --budget 100 --guarantee 0.2
     """
     from fnlkit.audits.reviews import read_reviews
-    from fnlkit.sites import folders, labels, project
+    from fnlkit.sites import folders, project
     from fnlkit.sites.samples import load_for_display
+    from fnlkit.sites.site import labels
 
     site = folders.locate_site(folder, name)
     source = _source(data, site)
@@ -223,10 +226,11 @@ def answer_requests(requests: tuple[str, ...], data: str | None, folder: str, na
     Example:
       fnlkit site answer mail --data bonn.csv --project project/project.json --site bonn
     """
-    from fnlkit.sites import folder as files_of
-    from fnlkit.sites import folders, ledger, preview
-    from fnlkit.sites.door import LEDGER, Door
-    from fnlkit.sites.site import Place
+    from fnlkit.sites import folders
+    from fnlkit.sites.site import ledger, preview
+    from fnlkit.sites.site import request_files as files_of
+    from fnlkit.sites.site.door import LEDGER, Door
+    from fnlkit.sites.site.opening import Place
 
     site = folders.locate_site(folder, name)
     place = Place(site["client"], _source(data, site, "--data"), site["memory"], site["agreed"], leave_out or site["leave_out"])
@@ -274,7 +278,8 @@ def predict(run: str, data: str | None, folder: str, as_json: bool, output: str 
     Example:
       fnlkit site predict run.pt ours.csv --project from-coordinator -o predictions.csv
     """
-    from fnlkit.sites import folders, predictions
+    from fnlkit.sites import folders
+    from fnlkit.sites.site import predictions
 
     site = folders.read_site(folder)
     found = predictions.predict_site(run, _source(data, site), site)
@@ -329,7 +334,8 @@ def log(folder: str, name: str, as_json: bool) -> None:
     Example:
       fnlkit site log --project from-coordinator
     """
-    from fnlkit.sites import folders, ledger
+    from fnlkit.sites import folders
+    from fnlkit.sites.site import ledger
 
     path = os.path.join(folders.locate_site(folder, name)["memory"], "left.jsonl")
     lines = ledger.read_ledger(path)

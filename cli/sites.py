@@ -186,8 +186,9 @@ def run(
 
 def _run_by_files(where, values, mail, without):
     """Run a task over the files of a folder; the project needs no server."""
-    from fnlkit.sites import project, tasks
-    from fnlkit.sites.folder import Folder
+    from fnlkit.sites import project
+    from fnlkit.sites.server import tasks
+    from fnlkit.sites.server.folder import Folder
 
     agreed = project.read(where)
     if unknown := [name for name in without if name not in agreed.names]:
@@ -200,7 +201,8 @@ def _run_by_files(where, values, mail, without):
 
 def _run_at_server(folder, config):
     """Submit a task to the running server and print its log until it ends."""
-    from fnlkit.sites import project, tasks
+    from fnlkit.sites import project
+    from fnlkit.sites.server import tasks
 
     try:
         tasks.prepare(project.read(folder), tasks.options_of(config))

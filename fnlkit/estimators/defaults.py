@@ -55,7 +55,7 @@ class EstimateOptions:
         Called with each note about an assumption, such as the default embedding or in-sample predictions.
     progress : callable(done, total, what), optional
         Called after each round of a training with the finished client-rounds, their total and the name of the training.
-    sites : fnlkit.sites.remote.Remote, optional
+    sites : fnlkit.sites.server.remote.Remote, optional
         Real sites that hold the samples.  The federation then contains only the numbers of samples.
 
     Raises

@@ -55,7 +55,7 @@ class EstimatorInputs:
         Of the estimator.
     sends : dict of str to fnlkit.core.declarations.Sent, or None
         Replies that can leave clients; None allows all names until they are counted.
-    sites : fnlkit.sites.remote.Remote or None
+    sites : fnlkit.sites.server.remote.Remote or None
         Real sites that hold the samples; `labels` and `positions` are then placeholders.
     replies : list of dict
         The clients' replies to the steps of `fnlkit.estimators.federated.ClientSession`, in order.

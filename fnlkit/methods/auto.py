@@ -46,7 +46,7 @@ SENDS = {
 
 
 # ---- on the client
-# Private names: a server of real sites must not request these predictions and counts (fnlkit.sites.allowed).
+# Private names: a server of real sites must not request these predictions and counts (fnlkit.sites.site.allowed).
 def _predict_fold(client, model, received, *, fold, method, methods):
     """Write the predicted classes rows["guesses"] (n, M), and add to the sums of probabilities rows["sums"] (n, C).
 

@@ -66,7 +66,7 @@ WHOLE_FIT = Fit(WHOLE, False)
 
 # ---- on the client
 # A client here can also be several clients side by side, whose sums are added (`Client.numbers`, `Client.owner`).
-# Private names: a server of real sites must not request these sums (fnlkit.sites.allowed).
+# Private names: a server of real sites must not request these sums (fnlkit.sites.site.allowed).
 def _reply_products(client, model, received):
     """Reply the sum of products of the inputs and 1."""
     x = _inputs(client)

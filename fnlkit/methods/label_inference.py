@@ -33,7 +33,7 @@ VOTES = {
 }  # fmt: skip
 
 
-# A private name: a server of real sites must not request these sums (fnlkit.sites.allowed).
+# A private name: a server of real sites must not request these sums (fnlkit.sites.site.allowed).
 def _infer_labels(client, model, received, *, steps, last=False, keep=False):
     """Infer q(z) ~ p(z|x) T[z, y] of all samples, with T of this client; reply sums over the samples.
 

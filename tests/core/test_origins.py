@@ -123,7 +123,7 @@ BATCH = Batch(torch.tensor([0, 1]))
 
 def sent(transition):
     """Return a loss as a site gets it in a message."""
-    from fnlkit.sites.allowed import may_be_named
+    from fnlkit.sites.site.allowed import may_be_named
 
     loss = partial(correction.forward_given, transition=transition)
     return unpack(pack(Fit(loss=loss)), may_be_named).loss

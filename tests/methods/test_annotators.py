@@ -17,8 +17,8 @@ from fnlkit.federated.client.losses import soft_cross_entropy
 from fnlkit.methods import fedem, label_inference
 from fnlkit.methods.label_inference import _infer_labels, keep_given, match_level
 from fnlkit.simulate import noise
-from fnlkit.sites.allowed import may_be_named
 from fnlkit.sites.project import Project, deployable
+from fnlkit.sites.site.allowed import may_be_named
 from tests.toy import CLASSES, toy, train
 
 ABOUT = Project(

@@ -15,7 +15,7 @@ def test_all_computed_parts_are_those_of_the_stored_results():
 
 
 def test_the_table_of_requests_follows_the_gate(monkeypatch):
-    from fnlkit.sites import steps
+    from fnlkit.sites.site import steps
 
     text = (pages.ROOT / "docs/deployment-protection.md").read_text(encoding="utf-8")
     assert all(row in text for row in pages.gate_table()) and "<!-- computed: gate -->" in text

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from fnlkit.artifacts.run import Run
 from fnlkit.audits import report
-from fnlkit.sites import folder, tasks
+from fnlkit.sites.server import folder, tasks
+from fnlkit.sites.site import request_files
 
 
 def run_by_folder(agreed, options, doors, place):
@@ -18,8 +19,8 @@ def run_by_folder(agreed, options, doors, place):
         except folder.Waiting:
             for name, door in doors.items():
                 if any(not path.with_suffix(".reply").exists() for path in Path(place).glob(f"{name}-*.request")):
-                    for path in folder.list_requests([str(place)], name):
-                        folder.answer_file(door, path)
+                    for path in request_files.list_requests([str(place)], name):
+                        request_files.answer_file(door, path)
     raise AssertionError("the task does not end")
 
 

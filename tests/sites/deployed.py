@@ -13,15 +13,21 @@ from fnlkit.artifacts.federation import Federation
 from fnlkit.experiment import Experiment, Settings
 from fnlkit.federated.engines import travel
 from fnlkit.federated.engines.flower import messages, visits
-from fnlkit.sites import flower_app, identity, ledger, project, site
-from fnlkit.sites.site import network_of
+from fnlkit.sites import flower_app, identity, project
+from fnlkit.sites.network import network_of
+from fnlkit.sites.site import ledger
+from fnlkit.sites.site import opening as site
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fnlkit[flower]'")
 
 from flwr.app import Error, Message, RecordDict  # noqa: E402
 from flwr.clientapp import ClientApp  # noqa: E402
 
-from fnlkit.sites import flower, secret, tasks  # noqa: E402
+from fnlkit.sites import flower  # noqa: E402
+from fnlkit.sites.server import tasks  # noqa: E402
+from fnlkit.sites.server.flower import FlowerTransport  # noqa: E402
+from fnlkit.sites.server.secret import gather_sum  # noqa: E402
+from fnlkit.sites.site import secret  # noqa: E402
 from tests.federated.engines.here import Grid  # noqa: E402
 from tests.sites.by_folder import result_of  # noqa: E402
 
@@ -92,7 +98,7 @@ class DeployedProject:
         """Run a task; return the run of a training, else the written facts. With `task`, the output is named after it."""
         named = {"task": task, "output": str(self.folder / f"{task}.out")}
         options = tasks.options_of(self.options | (named if task else {}) | changes)
-        tasks.conduct(flower.FlowerTransport(self.grid), self.project, options)
+        tasks.conduct(FlowerTransport(self.grid), self.project, options)
         return result_of(options)
 
     def train(self):
@@ -217,7 +223,7 @@ def write_keys(folder, count):
 
 
 def gather(updates, weights, requests, fails=()):
-    """Return `secret.gather_sum` of nodes 10, 11, ... with these updates (K, n) and weights; numbers in `fails` fail."""
+    """Return `gather_sum` of nodes 10, 11, ... with these updates (K, n) and weights; numbers in `fails` fail."""
     app = ClientApp()
 
     @app.train()
@@ -236,7 +242,7 @@ def gather(updates, weights, requests, fails=()):
 
     grid = Grid(app, {}, {10 + k: {"k": k} for k in range(len(updates))})
     about = {"about": {}, "most": max(weights), "weighted": True, "clip": 1.0, "limit": None, "round": 0}
-    return secret.gather_sum(grid, dict(zip(grid.nodes, requests, strict=True)), **about)
+    return gather_sum(grid, dict(zip(grid.nodes, requests, strict=True)), **about)
 
 
 # ---- single messages

@@ -10,7 +10,7 @@ import pytest
 from fnlkit.core import registry
 from fnlkit.federated.client import drift, losses, penalties
 from fnlkit.methods import nnc
-from fnlkit.sites.allowed import PACKAGES, functions, may_be_named
+from fnlkit.sites.site.allowed import PACKAGES, functions, may_be_named
 
 ROOT = Path(__file__).parents[2]
 ARGUMENTS = (["client", "model", "received"], ["logits", "batch"], ["w", "w_start", "batch"], ["features", "batch"])

@@ -10,7 +10,7 @@ from fnlkit.audits.site import judging, summaries
 from fnlkit.core.declarations import Sent
 from fnlkit.federated.client import private_counts
 from fnlkit.federated.server.admission import Malformed, convert
-from fnlkit.sites import scale
+from fnlkit.sites.server import scale
 from tests.sites.deployed import CANARY, SITES, Judged
 
 HOSTILE = 1

@@ -24,8 +24,9 @@ from fnlkit.federated.client.training import Fit
 from fnlkit.federated.engines import travel
 from fnlkit.federated.server.clients import Clients
 from fnlkit.methods import energy_levels, fedcorr
-from fnlkit.sites import audit, door, limits, preview, project, steps
-from fnlkit.sites.allowed import may_be_named
+from fnlkit.sites import project
+from fnlkit.sites.site import audit, door, limits, preview, steps
+from fnlkit.sites.site.allowed import may_be_named
 from tests import toy
 from tests.sites.deployed import RUN, Deployed, Judged, about, lines, request, sent, told
 
@@ -120,7 +121,7 @@ def test_a_message_that_contradicts_itself_is_refused(name, change, reason, audi
 def test_a_site_gives_one_reply_to_one_message_of_an_audit(audited, tmp_path):
     """Two classifiers of the server's choice are two thresholds on each sample; two sums reveal the changes between them."""
     deployed = Judged(audited, tmp_path)
-    first, second = sorted(audit._FIRST), sorted(audit._SECOND)
+    first, second = sorted(audit.FIRST), sorted(audit.SECOND)
     assert [ask(deployed, audit.summarize, run=f"{number:016x}") for number in range(2)] == [first] * 2
     assert ask(deployed, audit.judge, received=HEAD) == second
     other = changed("offsets", lambda v: v + 1)

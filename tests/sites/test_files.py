@@ -18,9 +18,11 @@ from fnlkit.audits import private
 from fnlkit.audits.audit import audit
 from fnlkit.core.errors import InputError, WorkStopped
 from fnlkit.datasets.loading import to_dataset
-from fnlkit.sites import folder, ledger, project, tasks
-from fnlkit.sites.door import Door
-from fnlkit.sites.site import Place
+from fnlkit.sites import project
+from fnlkit.sites.server import folder, tasks
+from fnlkit.sites.site import ledger, request_files
+from fnlkit.sites.site.door import Door
+from fnlkit.sites.site.opening import Place
 from tests import commands
 from tests.pages.steps import ROOT
 from tests.sites.by_folder import run_by_folder, same
@@ -153,7 +155,7 @@ def test_noise_is_charged_once_and_drawn_once(tmp_path):
     (tmp_path / "aix.csv").write_text("\n".join(lines[:-9]) + "\n")
     for path in requests:
         if b'"hello"' not in path.read_bytes():
-            again = folder.answer_file(door_of(tmp_path, "aix"), path).read_bytes()
+            again = request_files.answer_file(door_of(tmp_path, "aix"), path).read_bytes()
             assert again == before[path]
     # Another agreement is another release, which the budget does not cover; another folder draws other noise.
     agreed = project.read(tmp_path / "project")
@@ -177,7 +179,7 @@ def test_a_site_of_a_project_with_noise_sends_no_exact_sums(tmp_path):
     write(tmp_path, 200, "--sums-epsilon 1", "--sums-budget 2")
     agreed, door = project.read(tmp_path / "project"), door_of(tmp_path, "aix")
     asked = {"run": "0" * 16, "round": 0, "seed": 0, "weights": torch.zeros(0), "broadcast": {},
-             "steps": [("function", "fnlkit.sites.audit", "summarize")], "visits": [[0, -1, -1, {}]]}  # fmt: skip
+             "steps": [("function", "fnlkit.sites.site.audit", "summarize")], "visits": [[0, -1, -1, {}]]}  # fmt: skip
     about = {"agreement": agreed.digest, "task": "audit", "scale": ""}
     reply = message.decode(door.answer(message.encode(asked, about)))
     assert reply["replies"][0][1][1] == "request"

@@ -5,7 +5,7 @@ import pytest
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fnlkit[flower]'")
 
 from benchmarks import hostile_server  # noqa: E402
-from fnlkit.sites import audit  # noqa: E402
+from fnlkit.sites.site import audit  # noqa: E402
 
 ATTACKS = {attack.name: attack for attack in hostile_server.ATTACKS}
 

@@ -8,7 +8,7 @@ import torch
 
 from fnlkit.core.errors import InputError
 from fnlkit.experiment import Experiment, Settings
-from fnlkit.sites import ledger
+from fnlkit.sites.site import ledger
 from tests.experiment.test_experiment import problem
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fnlkit[flower]'")
@@ -20,10 +20,11 @@ from flwr.supercore.primitives.asymmetric import generate_key_pairs  # noqa: E40
 from flwr.supercore.task_identity import TaskIdentity  # noqa: E402
 
 from fnlkit.federated.server.clients import TooManyLost  # noqa: E402
-from fnlkit.sites import secret  # noqa: E402
+from fnlkit.sites.secret import MODULUS, STEPS, masks  # noqa: E402
+from fnlkit.sites.site import secret  # noqa: E402
 from tests.sites.deployed import CANARY, Deployed, gather, sent  # noqa: E402
 
-STEP = 2 / secret.STEPS  # of a quantized entry, in units of clip
+STEP = 2 / STEPS  # of a quantized entry, in units of clip
 
 
 def listened(grid):
@@ -98,7 +99,7 @@ def asked(config):
 
 
 SETUP = {"stage": "setup", "sample_num": 5, "share_num": 5, "threshold": 3, "clipping_range": 1.0,
-         "target_range": secret.STEPS, "mod_range": secret.MODULUS, "max_weight": 1.0}  # fmt: skip
+         "target_range": STEPS, "mod_range": MODULUS, "max_weight": 1.0}  # fmt: skip
 
 
 TERMS = secret.Terms(1.0, 5, 1.0)
@@ -127,9 +128,9 @@ def test_masks_hang_on_all_of_their_seed():
     assert max(generate_shared_key(key[0], partner[1])) < 128  # the highest bit of each byte is none of the 32
     theirs = [pseudo_rand_gen(each, 2**32, shapes) for each in (seed, other)]
     assert all(np.array_equal(a, b) for a, b in zip(*theirs, strict=True))
-    one, two = secret.masks(seed, 2**32, shapes), secret.masks(other, 2**32, shapes)
+    one, two = masks(seed, 2**32, shapes), masks(other, 2**32, shapes)
     assert [values.shape for values in one] == shapes and not (one[1] == two[1]).any()
-    assert all(np.array_equal(a, b) for a, b in zip(one, secret.masks(seed, 2**32, shapes), strict=True))
+    assert all(np.array_equal(a, b) for a, b in zip(one, masks(seed, 2**32, shapes), strict=True))
     counts = np.histogram(one[1], 10, (0, 2**32))[0]
     assert one[1].min() >= 0 and abs(counts - 100).max() < 60
 

@@ -17,14 +17,17 @@ from fnlkit.artifacts.federation import Federation
 from fnlkit.core.errors import WorkStopped
 from fnlkit.estimators.apply import add_judgment
 from fnlkit.estimators.judgment import PREFIX
-from fnlkit.sites import folders, labels, ledger
+from fnlkit.sites import folders
+from fnlkit.sites.site import labels, ledger
 from tests.commands import fnlkit, refuse, succeed
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fnlkit[flower]'")
 
-from fnlkit.sites import flower, flower_app, project, tasks  # noqa: E402
-from fnlkit.sites import site as site_module  # noqa: E402
+from fnlkit.sites import flower, flower_app, project  # noqa: E402
 from fnlkit.sites.samples import load_for_task  # noqa: E402
+from fnlkit.sites.server import tasks  # noqa: E402
+from fnlkit.sites.server.flower import FlowerTransport  # noqa: E402
+from fnlkit.sites.site import opening as site_module  # noqa: E402
 from tests.federated.engines.here import Grid  # noqa: E402
 from tests.tables import edit_csv  # noqa: E402
 
@@ -56,7 +59,7 @@ def conduct(folder, nodes, values):
     """Run a task over sites in this process."""
     agreed = replace(project.read(folder), keys=[])
     grid = Grid(flower.client_app(), {}, nodes)
-    tasks.conduct(flower.FlowerTransport(grid), agreed, tasks.options_of(values))
+    tasks.conduct(FlowerTransport(grid), agreed, tasks.options_of(values))
 
 
 def test_a_demonstration_has_all_files_and_private_keys_are_private(demo):

@@ -11,8 +11,8 @@ from fnlkit.core.errors import InputError
 from fnlkit.experiment import Experiment, Settings
 from fnlkit.simulate.partitioning import federation
 from fnlkit.sites import flower_app
-from fnlkit.sites.preview import describe_data
 from fnlkit.sites.samples import samples_like
+from fnlkit.sites.site.preview import describe_data
 from tests.sites.deployed import DeployedProject
 
 HEAD = "age,crp,ward,stage,label"

@@ -14,7 +14,9 @@ from fnlkit.core.errors import InputError
 from fnlkit.experiment import Experiment, Settings
 from fnlkit.experiment.scale import scale_of
 from fnlkit.federated.client import scaling
-from fnlkit.sites import folders, ledger, project, samples, scale
+from fnlkit.sites import folders, project, samples
+from fnlkit.sites.server import scale as pooling
+from fnlkit.sites.site import ledger
 from tests.commands import succeed
 from tests.sites.deployed import DeployedProject
 from tests.sites.test_site_commands import start_review
@@ -65,8 +67,8 @@ def known_values(tables, column, sites):
 
 def test_the_scale_is_that_of_all_known_values(tables, monkeypatch, capsys):
     """A site of three rows contributes nothing, and missing cells get the mean."""
-    deployed, seen, right = of_tables(tables), [], scale.of_replies
-    monkeypatch.setattr(scale, "of_replies", lambda replies, task: seen.append(replies) or right(replies, task))
+    deployed, seen, right = of_tables(tables), [], pooling.scale_of_replies
+    monkeypatch.setattr(pooling, "scale_of_replies", lambda replies, task: seen.append(replies) or right(replies, task))
     found = deployed.run("scale")
     rows = {row["name"]: row for row in found["rows"]}
     for name, column in (("age", 0), ("crp", 1), ("stage", 3)):
@@ -145,7 +147,7 @@ def test_a_task_without_the_scale_is_refused(tables, capsys):
 
 def test_labels_reviewed_before_the_scale_are_used_after_it(tables, capsys):
     """Missing cells get other values, and the data are the same."""
-    from fnlkit.sites import labels
+    from fnlkit.sites.site import labels
 
     deployed = of_tables(tables)
     found = deployed.run("scale")["scale"]

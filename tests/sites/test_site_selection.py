@@ -11,7 +11,7 @@ from fnlkit import datasets
 from fnlkit.artifacts.run import Run
 from fnlkit.core.errors import InputError, WorkStopped
 from fnlkit.federated.client.measuring import reply_held_out_agreement
-from fnlkit.sites.preview import describe_data
+from fnlkit.sites.site.preview import describe_data
 from tests.sites.deployed import CANARY, Deployed
 
 EVERY = ("label-wave(window=1, patience=1)", "best-holdout", "nes(patience=1)")

@@ -18,8 +18,9 @@ from fnlkit.federated.client.failure import CODES
 from fnlkit.federated.client.training import Fit
 from fnlkit.federated.engines.flower import messages
 from fnlkit.methods.feddpcont import release_labels
-from fnlkit.sites import flower_app, identity, project, roster
-from fnlkit.sites import site as site_module
+from fnlkit.sites import flower_app, identity, project
+from fnlkit.sites.server import roster
+from fnlkit.sites.site import opening as site_module
 from tests.commands import refuse, succeed
 from tests.sites.deployed import RUN, Deployed, about, gather, lines, request, sent, told, write_keys
 

@@ -28,7 +28,9 @@ from fnlkit.federated.client.losses.correction import forward_given
 from fnlkit.federated.client.training import Fit
 from fnlkit.federated.engines.flower import api
 from fnlkit.federated.server.clients import TooManyLost
-from fnlkit.sites import door, flower, flower_app, ledger, project, roster, tasks, training
+from fnlkit.sites import flower_app, project
+from fnlkit.sites.server import flower, roster, tasks, training
+from fnlkit.sites.site import door, ledger
 from tests.commands import fnlkit, refuse, succeed
 from tests.sites.deployed import CANARY, NUMBER, Deployed
 

@@ -21,9 +21,11 @@ from fnlkit.estimators.intervals import wilson
 from fnlkit.experiment import Settings
 from fnlkit.federated.client.inputs import Inputs
 from fnlkit.federated.client.network import predict
-from fnlkit.sites import flower_app, labels, ledger, roster, tasks
+from fnlkit.sites import flower_app
+from fnlkit.sites.network import network_of
 from fnlkit.sites.samples import load_for_task, samples_like
-from fnlkit.sites.site import network_of
+from fnlkit.sites.server import roster, tasks
+from fnlkit.sites.site import labels, ledger
 from tests.sites.by_folder import same
 from tests.sites.deployed import CANARY, NUMBER, SITES, Judged, lines, sent, told
 from tests.tables import edit_csv

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from fnlkit.sites.time_limit import TooLong, cpu_limit
+from fnlkit.sites.site.time_limit import TooLong, cpu_limit
 
 
 def test_a_thread_cannot_limit_its_time_and_computes_nothing():

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from fnlkit.sites import ledger, tasks
-from fnlkit.sites.door import Door
-from fnlkit.sites.site import Place
+from fnlkit.sites.server import tasks
+from fnlkit.sites.site import ledger
+from fnlkit.sites.site.door import Door
+from fnlkit.sites.site.opening import Place
 from tests.sites.by_folder import run_by_folder
 from tests.sites.deployed import SITES, Deployed, Judged
 

@@ -41,7 +41,7 @@ class Flower(Engine):
     client_timeout : float or None
         Seconds that a visit of a real site can take. 0 sets no limit. None means one hour.
     runtime : object or None
-        Connection to the nodes: real sites (fnlkit.sites.roster.Roster), or None for nodes in this process.
+        Connection to the nodes: real sites (fnlkit.sites.server.roster.Roster), or None for nodes in this process.
     """
 
     def __init__(self, *args, client_timeout=None, runtime=None, **settings):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class LocalNodes:
-    """Nodes that answer in this process, with one client each; their interface is that of `fnlkit.sites.roster.Roster`.
+    """Nodes that answer in this process, with one client each; their interface is that of `fnlkit.sites.server.roster.Roster`.
 
     Parameters
     ----------

@@ -5,7 +5,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from fnlkit.federated.client import private_counts, scaling
-from fnlkit.sites import audit, scale
+from fnlkit.sites import scale
+from fnlkit.sites.audit import sends
+from fnlkit.sites.site import audit
 
 if TYPE_CHECKING:
     from fnlkit.core.declarations import Sent
@@ -21,7 +23,7 @@ def replies_of(task: "Task") -> "Mapping[str, Sent]":
     """
     if task.name == "train":
         return task.plan.sends
-    return {"audit": audit.sends(task), "evaluate": private_counts.SENDS, scale.TASK: scaling.SENDS}[task.name]
+    return {"audit": sends(task), "evaluate": private_counts.SENDS, scale.TASK: scaling.SENDS}[task.name]
 
 
 def open_sides(task: "Task") -> dict[str, int]:

@@ -1,6 +1,6 @@
 """Table of a site: which steps it runs in each task, their replies, limits, budgets and numbers of requests.
 
-A row permits a step in a task.  The door (`fnlkit.sites.door`) refuses a request that no row permits.
+A row permits a step in a task.  The door (`fnlkit.sites.site.door`) refuses a request that no row permits.
 """
 
 import inspect
@@ -13,13 +13,13 @@ from fnlkit.core.parameters import arguments_of
 from fnlkit.experiment.augmentation import augmentation
 from fnlkit.experiment.criteria import AGREEMENT, CHANGES
 from fnlkit.experiment.plan import Plan
-from fnlkit.federated.client import measuring, private_counts
+from fnlkit.federated.client import measuring, private_counts, scaling
 from fnlkit.federated.client.inputs import Augment
-from fnlkit.federated.client.scaling import FEWEST
 from fnlkit.federated.client.training import Fit
-from fnlkit.sites import audit, scale
-from fnlkit.sites.allowed import PACKAGES, functions
-from fnlkit.sites.limits import LIMITS, RUNS, TRAINING, Limit, Row, as_agreed, equal_to
+from fnlkit.sites import scale
+from fnlkit.sites.site import audit
+from fnlkit.sites.site.allowed import PACKAGES, functions
+from fnlkit.sites.site.limits import LIMITS, RUNS, TRAINING, Limit, Row, as_agreed, equal_to, name_of
 
 if TYPE_CHECKING:
     from fnlkit.sites.project import Task
@@ -50,12 +50,6 @@ def table(task: "Task") -> Iterator[Row]:
             scale.TASK: _of_scale}[task.name](task)  # fmt: skip
 
 
-def name_of(step: Any) -> str:
-    """Return the name of a step in the table."""
-    function = getattr(step, "func", step)
-    return TRAINING if isinstance(step, Fit) else f"{function.__module__}:{function.__name__}"
-
-
 def parts_of(step: Any) -> list[Any]:
     """Return a step, and for local training also the loss, the gradient terms and the penalty, which have separate rows."""
     if not isinstance(step, Fit):
@@ -82,13 +76,13 @@ def _of_training(task):
 def _of_evaluation(task):
     rounded = f"ranges of {private_counts.RANGE} or more numbers"
     yield Row(
-        "evaluate", "fnlkit.federated.client.private_counts:reply_tested", tuple(private_counts.SENDS), RUNS,
+        "evaluate", name_of(private_counts.reply_tested), tuple(private_counts.SENDS), RUNS,
         fewest=private_counts.FEWEST, different=MODELS, noise=rounded,
     )  # fmt: skip
 
 
 def _of_scale(task):
-    yield Row(scale.TASK, "fnlkit.federated.client.scaling:reply_moments", ("known", "total", "squares"), RUNS, fewest=FEWEST)
+    yield Row(scale.TASK, name_of(scaling.reply_moments), ("known", "total", "squares"), RUNS, fewest=scaling.FEWEST)
 
 
 def _rates(parts):
@@ -127,7 +121,7 @@ def components(plan: Plan) -> Iterator[Any]:
 def reachable(*parts) -> set[Any]:
     """Return the set of steps, losses and gradient terms, "module:function", that the code of components names.
 
-    Functions of `fnlkit.sites.allowed.PACKAGES` are followed through the names in their code.
+    Functions of `fnlkit.sites.site.allowed.PACKAGES` are followed through the names in their code.
 
     Parameters
     ----------

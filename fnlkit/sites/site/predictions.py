@@ -18,7 +18,7 @@ from fnlkit.federated.client.network import predict
 from fnlkit.federated.client.private_counts import Ranges
 from fnlkit.sites import project
 from fnlkit.sites.samples import load_for_task
-from fnlkit.sites.tasks import scores
+from fnlkit.sites.scores import scores
 
 
 class Predicted(NamedTuple):

@@ -11,10 +11,11 @@ from fnlkit.core.errors import list_names
 from fnlkit.datasets.manifest import is_manifest
 from fnlkit.experiment.plan import Plan
 from fnlkit.federated.client.inputs import intake
-from fnlkit.sites import project, replies, steps
-from fnlkit.sites.folder import read_file
+from fnlkit.sites import project
+from fnlkit.sites.message_files import read_file
+from fnlkit.sites.network import network_of
 from fnlkit.sites.samples import load_for_task, samples_like, table_like
-from fnlkit.sites.site import network_of
+from fnlkit.sites.site import replies, steps
 
 _WEIGHTS = "weights of the model", "each round"  # content and time of this reply
 

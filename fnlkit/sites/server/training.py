@@ -23,8 +23,8 @@ from fnlkit.experiment.criteria import AGREEMENT, CHANGES
 from fnlkit.experiment.output import metrics_file, metrics_path
 from fnlkit.federated.server.clients import TooManyLost
 from fnlkit.sites.project import Project, Task
-from fnlkit.sites.roster import Roster
 from fnlkit.sites.samples import samples_like
+from fnlkit.sites.server.roster import Roster
 
 # Entries of a row of the history that the server prints.
 _PRINTED = ("round", "stage", "accuracy", AGREEMENT, CHANGES, "rejected")
@@ -49,9 +49,9 @@ def train(sites: Roster, task: Task, options: Any, say: Callable[[str], object])
 
     Parameters
     ----------
-    sites : fnlkit.sites.roster.Roster
+    sites : fnlkit.sites.server.roster.Roster
     task : fnlkit.sites.project.Task
-    options : fnlkit.sites.tasks.Options
+    options : fnlkit.sites.server.tasks.Options
         `server_data` is a data set with the test samples for the evaluation.
     say : callable (str)
         Receives a line for each site that is refused, fails or is awaited.

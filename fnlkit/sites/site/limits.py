@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from fnlkit.federated.client.training import Fit
-from fnlkit.sites.errors import NotInTable, Released
+from fnlkit.sites.site.errors import NotInTable, Released
 
 # Largest whole number, length and nesting of a value that a message binds to a parameter; draws (`seed`) are not limited.
 MOST_NUMBER, MOST_ENTRIES = 10_000, 64
@@ -36,6 +36,12 @@ class Limit:
 
     words: str
     fits: Callable[..., bool] = field(compare=False)
+
+
+def name_of(step: Any) -> str:
+    """Return the name of a step in the table."""
+    function = getattr(step, "func", step)
+    return TRAINING if isinstance(step, Fit) else f"{function.__module__}:{function.__name__}"
 
 
 def short(name: str) -> str:

@@ -12,8 +12,8 @@ from fnlkit.federated.client.failure import CODES, Failure
 from fnlkit.federated.engines.flower.messages import LATE
 
 if TYPE_CHECKING:
-    from fnlkit.sites.folder import Journal
     from fnlkit.sites.project import Project, Task
+    from fnlkit.sites.server.folder import Journal
 
 
 # Seconds for the introduction of a site: during a run, and while the server waits for sites anyway.
@@ -43,7 +43,7 @@ class Roster:
         Scale of the sites, which each request names.
     wait : float
         Seconds to wait for sites at the start, and for a lost site to come back.
-    journal : fnlkit.sites.folder.Journal, optional
+    journal : fnlkit.sites.server.folder.Journal, optional
         Answers requests that were answered before.
     say : callable (str)
         Writes a line to the server's log for each site that is refused or fails.

@@ -11,10 +11,8 @@ from typing import Any
 
 from fnlkit.artifacts import saving
 from fnlkit.artifacts.paths import display_path
-from fnlkit.core.errors import InputError, WorkStopped, list_names
-from fnlkit.sites.door import Door
-
-_MAX_BYTES = 2**30
+from fnlkit.core.errors import WorkStopped, list_names
+from fnlkit.sites.message_files import read_file
 
 
 class Waiting(WorkStopped):
@@ -93,51 +91,3 @@ class Folder:
                 f"waiting for the replies of {list_names(missing)}: send each site its .request files in "
                 f"{display_path(self.journal.folder)}, put the .reply files there, and run the same command"
             )
-
-
-def read_file(path: str | os.PathLike[str]) -> bytes:
-    """Return the content of a file.
-
-    Raises
-    ------
-    InputError
-        If there is no such regular file, or if it is too large.
-    """
-    try:
-        if not os.path.isfile(path) or os.path.getsize(path) > _MAX_BYTES:
-            raise InputError(f"{display_path(path)}: is no file of at most {_MAX_BYTES:,} bytes")
-        with open(path, "rb") as file:
-            return file.read()
-    except OSError as error:
-        raise InputError(f"{display_path(path)}: {error.strerror}") from None
-
-
-def list_requests(paths: Sequence[str], name: str) -> list[Path]:
-    """Return the request files of a site in the order in which they were written.
-
-    Parameters
-    ----------
-    paths : sequence of str
-        Files that end with ``.request``, or folders, of which all requests of the site without a reply count.
-    name : str
-        Name of the site.
-    """
-    out: list[Path] = []
-    for path in map(Path, paths):
-        if path.is_dir():
-            found = [one for one in path.glob(f"{name}-*.request") if not one.with_suffix(".reply").exists()]
-            out += sorted(found, key=lambda one: one.stat().st_mtime_ns)
-        elif path.suffix == ".request":
-            out.append(path)
-        else:
-            raise InputError(f"{display_path(path)}: is no request; name files that end with .request, or their folder")
-    if not out:
-        raise InputError(f"{list_names(map(str, paths))}: no request of {name} is open; ask the coordinator for the next one")
-    return out
-
-
-def answer_file(door: Door, path: Path) -> Path:
-    """Answer the request in a file, and return the path of the reply next to it."""
-    reply = path.with_suffix(".reply")
-    saving.write_bytes([door.answer(read_file(path))], str(reply))
-    return reply

@@ -13,17 +13,18 @@ from fnlkit.artifacts.key import read_or_draw
 from fnlkit.core.declarations import declaration, resolve
 from fnlkit.core.errors import InputError
 from fnlkit.core.parameters import arguments_of
-from fnlkit.experiment.network import build_network
 from fnlkit.federated.client.client import Client, Part
 from fnlkit.federated.client.inputs import Inputs, intake, weight_type
 from fnlkit.federated.client.network import nothing
 from fnlkit.federated.server.protection import Secret
-from fnlkit.sites import project, replies, scale, steps
-from fnlkit.sites.budgets import Budgets, LabelReleases, digest
-from fnlkit.sites.labels import keep_judgment, labels_of
-from fnlkit.sites.limits import Row
+from fnlkit.sites import project, scale
+from fnlkit.sites.network import network_of
 from fnlkit.sites.samples import load_for_task
-from fnlkit.sites.secret import Terms
+from fnlkit.sites.site import replies, steps
+from fnlkit.sites.site.budgets import Budgets, LabelReleases, digest
+from fnlkit.sites.site.labels import keep_judgment, labels_of
+from fnlkit.sites.site.limits import Row
+from fnlkit.sites.site.secret import Terms
 
 if TYPE_CHECKING:
     from fnlkit.federated.client.network import Network
@@ -80,11 +81,11 @@ class Site:
     network : fnlkit.federated.client.network.Network
     arrays : dict of str to (dtype, shape)
         NumPy's name of the type and the shape, by the name of each declared reply; see `replies.declared_arrays`.
-    rows : dict of str to fnlkit.sites.limits.Row
+    rows : dict of str to fnlkit.sites.site.limits.Row
         The table of the task, by step.
-    budgets : fnlkit.sites.budgets.Budgets
-    labels : fnlkit.sites.budgets.LabelReleases
-    secret : fnlkit.sites.secret.Terms or None
+    budgets : fnlkit.sites.site.budgets.Budgets
+    labels : fnlkit.sites.site.budgets.LabelReleases
+    secret : fnlkit.sites.site.secret.Terms or None
         Terms of masked updates. None if replies are not masked.
     keep : callable (client)
         Called after each visit.
@@ -184,22 +185,3 @@ def _label_releases(task, given, place):
         if epsilon := declaration(each).label_epsilon:
             limit = resolve(epsilon, {**arguments_of(each), "classes": len(task.project.classes)})
     return LabelReleases(os.path.join(place.memory, "released.json"), digest(given), names, limit)
-
-
-def network_of(task: project.Task, shape: tuple[int, ...]) -> "Network":
-    """Return the Network of a task with initial weights.
-
-    Parameters
-    ----------
-    task : fnlkit.sites.project.Task
-    shape : tuple of int
-        Shape of a network's input.
-    """
-    settings, about = task.settings, task.project
-    facts: dict[str, Any] = {
-        "input_shape": shape,
-        "classes": len(about.classes),
-        "kind": about.kind,
-        "pair": "pair" in task.plan.needs,
-    }
-    return build_network(settings.model, **facts, seed=settings.seed, precision=settings.precision)

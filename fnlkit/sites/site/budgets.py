@@ -18,11 +18,11 @@ from filelock import FileLock
 from fnlkit.artifacts import files, saving
 from fnlkit.artifacts.paths import display_path
 from fnlkit.audits.private import total_epsilon
-from fnlkit.sites.errors import NotInTable, Released
-from fnlkit.sites.limits import short
+from fnlkit.sites.site.errors import NotInTable, Released
+from fnlkit.sites.site.limits import short
 
 if TYPE_CHECKING:
-    from fnlkit.sites.limits import Row
+    from fnlkit.sites.site.limits import Row
 
 REQUESTS, SUMS, KIND = "fnlkit.requests/2", "fnlkit.sums-releases/1", "fnlkit.released/1"
 _MAX_BYTES = 2**24

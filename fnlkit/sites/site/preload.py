@@ -1,4 +1,4 @@
-"""Everything that a process of a site imports to answer a message; `fnlkit.sites.processes` imports it before it forks."""
+"""Everything that a process of a site imports to answer a message; `fnlkit.sites.site.processes` imports it before it forks."""
 
 import sklearn.decomposition  # noqa: F401
 import sklearn.discriminant_analysis  # noqa: F401
@@ -8,8 +8,8 @@ import torch._dynamo  # noqa: F401 - by the first step of training
 
 from fnlkit.federated.engines.flower import api
 from fnlkit.kernels import neighbors
-from fnlkit.sites import flower
-from fnlkit.sites.allowed import functions
+from fnlkit.sites.site import flower
+from fnlkit.sites.site.allowed import functions
 
 __all__ = ["flower", "neighbors"]
 

@@ -11,7 +11,7 @@ from multiprocessing import forkserver
 
 from fnlkit.federated.engines.flower import disable_telemetry
 
-_MODULE = "fnlkit.sites.preload"
+_MODULE = "fnlkit.sites.site.preload"
 
 
 def superexec(arguments: Sequence[str]) -> None:

@@ -25,12 +25,13 @@ from fnlkit.federated.client.failure import failure, log_failures
 from fnlkit.federated.engines.flower.notebook import Notebook
 from fnlkit.federated.engines.flower.visits import NodeObjects, answer, check_request
 from fnlkit.federated.engines.travel import unpack
-from fnlkit.sites import ledger, project, secret
-from fnlkit.sites.errors import NotAgreed, NotInTable, Undeclared, Withheld
-from fnlkit.sites.limits import must_fit
-from fnlkit.sites.site import Place, Site, open_site
-from fnlkit.sites.steps import name_of, parts_of
-from fnlkit.sites.time_limit import cpu_limit
+from fnlkit.sites import project
+from fnlkit.sites.site import ledger, secret
+from fnlkit.sites.site.errors import NotAgreed, NotInTable, Undeclared, Withheld
+from fnlkit.sites.site.limits import must_fit, name_of
+from fnlkit.sites.site.opening import Place, Site, open_site
+from fnlkit.sites.site.steps import parts_of
+from fnlkit.sites.site.time_limit import cpu_limit
 
 LEDGER = "left.jsonl"
 # Seconds of CPU time of a request, unless the sites agreed to a longer timeout.
@@ -52,7 +53,7 @@ class Door:
 
     Parameters
     ----------
-    place : fnlkit.sites.site.Place
+    place : fnlkit.sites.site.opening.Place
     """
 
     def __init__(self, place: Place):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from fnlkit.sites.errors import TooLong
+from fnlkit.sites.site.errors import TooLong
 
 # Seconds of CPU time after which the limit is raised again, if the code of a step caught it.
 _AGAIN = 1.0

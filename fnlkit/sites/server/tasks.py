@@ -21,23 +21,24 @@ from fnlkit.artifacts.run import Run
 from fnlkit.core.errors import InputError, WorkStopped, list_names
 from fnlkit.estimators import federated
 from fnlkit.estimators.inputs import EstimatorInputs
-from fnlkit.estimators.intervals import wilson
 from fnlkit.experiment.output import lock_output, torch_threads
 from fnlkit.federated.client import private_counts, scaling
 from fnlkit.federated.client.client import ClientList
 from fnlkit.federated.client.inputs import Inputs, weight_type
 from fnlkit.federated.client.network import Model
 from fnlkit.federated.server.clients import TooManyLost
-from fnlkit.sites import audit, scale, training
-from fnlkit.sites.folder import Journal
+from fnlkit.sites import scale
+from fnlkit.sites.network import network_of
 from fnlkit.sites.project import FEWEST, task_of
-from fnlkit.sites.remote import Remote
-from fnlkit.sites.roster import MOST_TRIES, SILENT, Roster
-from fnlkit.sites.site import network_of
+from fnlkit.sites.scores import scores
+from fnlkit.sites.server import audit, training
+from fnlkit.sites.server import scale as pooling
+from fnlkit.sites.server.folder import Journal
+from fnlkit.sites.server.remote import Remote
+from fnlkit.sites.server.roster import MOST_TRIES, SILENT, Roster
 
 if TYPE_CHECKING:
     from fnlkit.datasets.dataset import Dataset
-    from fnlkit.federated.client.private_counts import Ranges
     from fnlkit.sites.project import Project, Task
 
 
@@ -125,7 +126,7 @@ def conduct(transport: Any, project: "Project", options: Options, folder: str | 
     Parameters
     ----------
     transport : object
-        See `fnlkit.sites.roster.Roster`.
+        See `fnlkit.sites.server.roster.Roster`.
     project : fnlkit.sites.project.Project
     options : Options
     folder : path, optional
@@ -268,33 +269,7 @@ def _run_evaluate(remote, task, options):
 def _run_scale(remote, task, options):
     ask, _ = _session(remote, task, scaling.SENDS, Inputs(False))
     sides = {"features": math.prod(task.project.shape)}
-    return scale.of_replies(ask(scaling.reply_moments, sides=sides, compare=scale.implausible), task.project)
-
-
-def scores(counts: "Ranges", names: Sequence[str]) -> dict[str, Any]:
-    """Return the agreement of a model with the labels of each site.
-
-    A number that is known as a range counts as the middle of the range, and the interval contains both ends.  `agreement` and
-    `balanced` (mean over the groups) are None for a site whose samples were not tested.
-
-    Parameters
-    ----------
-    counts : fnlkit.federated.client.private_counts.Ranges
-        Of the sites, (N, G).
-    names : sequence of str
-    """
-    rows, middle = [], (counts.fewest + counts.most) / 2
-    for k, name in enumerate(names):
-        size, held = int(counts.tested[k].sum()), counts.tested[k] > 0
-        row = {"site": name, "samples": size, "agreement": None, "low": 0.0, "high": 1.0, "balanced": None}
-        if size:
-            row["agreement"] = float(1 - middle[k].sum() / size)
-            row["low"] = float(wilson(size - int(counts.most[k].sum()), size)[0])
-            row["high"] = float(wilson(size - int(counts.fewest[k].sum()), size)[1])
-            row["balanced"] = float((1 - middle[k, held] / counts.tested[k, held]).mean())
-        rows.append(row)
-    total = int(counts.tested.sum())
-    return {"sites": rows, "samples": total, "agreement": float(1 - middle.sum() / total) if total else None}
+    return pooling.scale_of_replies(ask(scaling.reply_moments, sides=sides, compare=pooling.implausible), task.project)
 
 
 def words(found: dict[str, Any]) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """Real sites as the clients of an audit or an evaluation.
 
 Every session has a name at the sites, so that each model has a separate memory.  The same task asks the same requests again: a
-journal of messages (`fnlkit.sites.folder.Journal`) answers those that a stopped task had finished.
+journal of messages (`fnlkit.sites.server.folder.Journal`) answers those that a stopped task had finished.
 """
 
 import hashlib
@@ -22,10 +22,10 @@ from fnlkit.federated.client.network import nothing
 from fnlkit.federated.server.admission import TooManyLost
 from fnlkit.federated.server.clients import Ask, Clients, Replies
 from fnlkit.federated.server.records import nbytes
-from fnlkit.sites.roster import MOST_TRIES, SILENT
+from fnlkit.sites.server.roster import MOST_TRIES, SILENT
 
 if TYPE_CHECKING:
-    from fnlkit.sites.roster import Roster
+    from fnlkit.sites.server.roster import Roster
 
 
 class View:
@@ -33,7 +33,7 @@ class View:
 
     Parameters
     ----------
-    sites : fnlkit.sites.roster.Roster
+    sites : fnlkit.sites.server.roster.Roster
     ids : list of int
         The site of each client of the session.
     run : str
@@ -65,7 +65,7 @@ class Remote:
 
     Parameters
     ----------
-    sites : fnlkit.sites.roster.Roster
+    sites : fnlkit.sites.server.roster.Roster
     present : list of int
         Numbers of the sites that take part.
     timeout : float

@@ -1,0 +1,1 @@
+"""What runs at a site and reads samples; nothing here imports fnlkit.sites.server."""

@@ -1,0 +1,41 @@
+"""Requests as files at a site: they are found and answered."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from fnlkit.artifacts import saving
+from fnlkit.artifacts.paths import display_path
+from fnlkit.core.errors import InputError, list_names
+from fnlkit.sites.message_files import read_file
+from fnlkit.sites.site.door import Door
+
+
+def list_requests(paths: Sequence[str], name: str) -> list[Path]:
+    """Return the request files of a site in the order in which they were written.
+
+    Parameters
+    ----------
+    paths : sequence of str
+        Files that end with ``.request``, or folders, of which all requests of the site without a reply count.
+    name : str
+        Name of the site.
+    """
+    out: list[Path] = []
+    for path in map(Path, paths):
+        if path.is_dir():
+            found = [one for one in path.glob(f"{name}-*.request") if not one.with_suffix(".reply").exists()]
+            out += sorted(found, key=lambda one: one.stat().st_mtime_ns)
+        elif path.suffix == ".request":
+            out.append(path)
+        else:
+            raise InputError(f"{display_path(path)}: is no request; name files that end with .request, or their folder")
+    if not out:
+        raise InputError(f"{list_names(map(str, paths))}: no request of {name} is open; ask the coordinator for the next one")
+    return out
+
+
+def answer_file(door: Door, path: Path) -> Path:
+    """Answer the request in a file, and return the path of the reply next to it."""
+    reply = path.with_suffix(".reply")
+    saving.write_bytes([door.answer(read_file(path))], str(reply))
+    return reply
