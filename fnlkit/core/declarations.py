@@ -172,6 +172,11 @@ class Declaration:
         Of a loss: (classes, keywords of the loss) raises InputError if these do not fit each other.
     compiled : callable or None
         Of a client step: the same step with compiled functions, equal up to rounding, which the engine fused runs instead.
+    scheduled : tuple of str
+        Of a client step or a loss: parameters that change by round, from 0 to the method's argument of the same name.  Real
+        sites permit these values.
+    choices : mapping of str to tuple
+        Of a client step: parameters that the method sets, with the values that real sites permit.
     fused_kernel : str
         Of a loss or a gradient term: name of the compiled form in the engine fused.
     """
@@ -189,6 +194,8 @@ class Declaration:
     before: Callable[..., Any] | None = None
     check: Callable[..., Any] | None = None
     compiled: Callable[..., Any] | None = None
+    scheduled: tuple[str, ...] = ()
+    choices: Mapping[str, tuple[Any, ...]] = field(default_factory=lambda: MappingProxyType({}))
     fused_kernel: str = ""
 
     def __post_init__(self):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import torch
 
-from fnlkit.core.declarations import Sent
+from fnlkit.core.declarations import Sent, declare
 from fnlkit.core.errors import InputError
 from fnlkit.core.parameters import Automatic, Range
 from fnlkit.federated.client.scoring import confidence, energy
@@ -31,6 +31,7 @@ SCORED = {
 }
 
 
+@declare(choices={"name": ("scores_global", "scores_local")})
 def score_samples(
     client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, name: str, score: str, keep: bool = False
 ) -> dict[str, Any]:

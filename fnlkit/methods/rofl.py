@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import torch
 
-from fnlkit.core.declarations import Sent, method
+from fnlkit.core.declarations import Sent, declare, method
 from fnlkit.core.parameters import Count, NotNegative, Range, Rounds, check_arguments
 from fnlkit.federated.client.losses import near_centroids
 from fnlkit.federated.client.losses.centroids import cosines
@@ -37,6 +37,7 @@ def take_centroids(client: "Client", model: "LocalModel", received: "dict[str, t
     client.rows["pseudo_label"] = model(client.x).argmax(-1).cpu()
 
 
+@declare(scheduled=("forget",))
 def move_centroids(
     client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, forget: float
 ) -> "dict[str, torch.Tensor]":

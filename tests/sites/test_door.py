@@ -162,6 +162,14 @@ def test_a_reply_of_another_step_of_the_task_stays_at_the_site(audited, tmp_path
     assert "no reply of this request" in lines(deployed)[0]["told"]["refused"] and not memory_of(tmp_path)
 
 
+def test_a_site_permits_the_values_that_a_step_declares():
+    scheduled = limits.as_agreed("fnlkit.methods.rofl:move_centroids", [("forget", 0.2)])["forget"]
+    assert [scheduled.fits(value) for value in (0.0, 0.1, 0.2, 0.3)] == [True, True, True, False]
+    chosen = limits.as_agreed(limits.name_of(energy_levels.score_samples), [("score", "energy")])
+    assert [chosen["name"].fits(value) for value in ("scores_local", "true")] == [True, False]
+    assert [chosen["score"].fits(value) for value in ("energy", "loss")] == [True, False]
+
+
 @pytest.mark.parametrize(
     ("method", "step"),
     [

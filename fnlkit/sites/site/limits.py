@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from fnlkit.core.declarations import declaration
 from fnlkit.federated.client.training import Fit
 from fnlkit.sites.site.errors import NotInTable, Released
 
@@ -119,23 +120,11 @@ class Row:
         return self.task, short(self.step), ", ".join(self.replies), f"{self.requests:,}", self.limits
 
 
-# Parameters that change by round, from 0 to the argument of the agreed method with this name.
-SCHEDULED = {
-    "fnlkit.federated.client.losses.centroids:near_centroids": ("forget", "pull"),
-    "fnlkit.federated.client.losses.consistency:self_regularized": ("consistency",),
-    "fnlkit.federated.client.losses.contrastive:contrastive": ("strength",),
-    "fnlkit.federated.client.losses.exchange:exchanged": ("forget",),
-    "fnlkit.federated.client.losses.mixmatch:mixmatch": ("unlabeled",),
-    "fnlkit.federated.client.losses.mixture:label_mixture": ("alpha", "beta", "gamma"),
-    "fnlkit.federated.client.losses.revised:revised": ("distil",),
-    "fnlkit.methods.rofl:move_centroids": ("forget",),
-}
-
-
 def as_agreed(step: str, arguments: Iterable[tuple[str, Any]]) -> dict[str, Limit]:
     """Return the Limits of the parameters of a step that the site agreed to, {name: Limit}.
 
-    A parameter equals the argument of the agreed method or optimizer with the same name, unless the method derives it.
+    A parameter equals the argument of the agreed method or optimizer with the same name, unless the step declares another
+    limit (`choices`, `scheduled`) or the method derives it.
 
     Parameters
     ----------
@@ -147,14 +136,15 @@ def as_agreed(step: str, arguments: Iterable[tuple[str, Any]]) -> dict[str, Limi
     for name, value in arguments:
         agreed.setdefault(name, []).append(value)
     module, _, function = step.partition(":")
-    parameters = inspect.signature(getattr(importlib.import_module(module), function)).parameters.values()
-    limits = {}
+    component = getattr(importlib.import_module(module), function)
+    parameters, declared = inspect.signature(component).parameters.values(), declaration(component)
+    limits = {name: _one_of(values) for name, values in declared.choices.items()}
     for name in (one.name for one in parameters if one.kind is one.KEYWORD_ONLY and one.name in agreed):
         values = agreed[name]
         # An argument without a value, or of -1, is derived by the method; the releases of labels limit epsilon (budgets).
         if name == "epsilon" or callable(values[0]) or any(value in (None, -1) for value in values):
             continue
-        limits[name] = _up_to(max(values)) if name in SCHEDULED.get(step, ()) else equal_to(*values)
+        limits[name] = _up_to(max(values)) if name in declared.scheduled else equal_to(*values)
     return limits
 
 
@@ -163,18 +153,15 @@ def _up_to(most):
     return Limit(f"0 to {most:g}, as agreed", lambda v: isinstance(v, int | float) and 0 <= v <= most * (1 + 1e-9))
 
 
+def _one_of(values):
+    return Limit(" or ".join(map(str, values)), lambda value: value in values)
+
+
 def equal_to(*values) -> Limit:
     words = " or ".join(dict.fromkeys(f"{value:g}" if isinstance(value, float) else str(value) for value in values))
     return Limit(
         f"{words}, as agreed", lambda v: any(isinstance(v, str) == isinstance(each, str) and v == each for each in values)
     )
-
-
-LIMITS = {
-    "fnlkit.methods.energy_levels:score_samples": {
-        "name": Limit("scores_global or scores_local", lambda v: v in ("scores_global", "scores_local"))
-    }
-}
 
 
 def must_fit(row, step: Any, received: dict[str, Any], client: Any) -> None:

@@ -19,7 +19,7 @@ from fnlkit.federated.client.training import Fit
 from fnlkit.sites import scale
 from fnlkit.sites.site import audit
 from fnlkit.sites.site.allowed import PACKAGES, functions
-from fnlkit.sites.site.limits import LIMITS, RUNS, TRAINING, Limit, Row, as_agreed, equal_to, name_of
+from fnlkit.sites.site.limits import RUNS, TRAINING, Limit, Row, as_agreed, equal_to, name_of
 
 if TYPE_CHECKING:
     from fnlkit.sites.project import Task
@@ -69,8 +69,7 @@ def _of_training(task):
     decays = [value for name, value in arguments if name.endswith("weight_decay")]
     yield _training(task, ("weights",), requests, max(epochs), plan.settings, max(rates), decays)
     for name in sorted(reachable(*components(plan))):
-        bound = LIMITS.get(name, {}) | as_agreed(name, arguments)
-        yield Row("train", name, ("weights", *plan.sends), requests, bound=bound, noise=noise)
+        yield Row("train", name, ("weights", *plan.sends), requests, bound=as_agreed(name, arguments), noise=noise)
 
 
 def _of_evaluation(task):

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from fnlkit.core.declarations import declare
 from fnlkit.federated.client.losses.exchange import select_small_losses
 from fnlkit.federated.client.losses.parts import reads, select_label
 
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from fnlkit.federated.client.client import Batch
 
 
+@declare(scheduled=("forget", "pull"))
 @reads(features=True)
 def near_centroids(
     logits: "torch.Tensor", batch: "Batch", *, forget: float, pull: float, entropy: float = 0.8, pseudo: bool = False

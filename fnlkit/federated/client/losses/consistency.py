@@ -5,12 +5,14 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from fnlkit.core.declarations import declare
 from fnlkit.federated.client.losses.parts import reads, select_label
 
 if TYPE_CHECKING:
     from fnlkit.federated.client.client import Batch
 
 
+@declare(scheduled=("consistency",))
 @reads(uniform=True)
 def self_regularized(
     logits: "torch.Tensor",

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 Floor = Annotated[float, Range(0, 1, open_high=True)]
 
 
+@declare(scheduled=("strength",))
 def contrastive(
     logits: "torch.Tensor", batch: "Batch", *, strength: float = 1.0, expected: bool = False, floor: float = 1e-5
 ) -> "torch.Tensor":

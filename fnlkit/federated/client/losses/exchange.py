@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from fnlkit.core.declarations import declare
 from fnlkit.federated.client.losses.parts import reads, select_label
 from fnlkit.models.pair_output import both
 
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from fnlkit.federated.client.client import Batch
 
 
+@declare(scheduled=("forget",))
 @reads(features=True)
 def exchanged(
     logits: "torch.Tensor", batch: "Batch", *, forget: float, disagreeing: bool = False, agreed: str = "none"

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fnlkit.core.declarations import declare
 from fnlkit.federated.client.losses.parts import reads
 from fnlkit.models.pair_output import both
 
@@ -17,6 +18,7 @@ def sharpen(p: "torch.Tensor", temperature: float) -> "torch.Tensor":
     return (p.clamp_min(1e-30).log() / temperature).softmax(-1)
 
 
+@declare(scheduled=("unlabeled",))
 @reads(features=True, unmixed=True)
 def mixmatch(
     logits: "torch.Tensor",

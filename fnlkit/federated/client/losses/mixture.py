@@ -28,6 +28,7 @@ def remember_predictions(
         client.rows["mixture_server"] = torch.zeros(n, c, dtype=dtype)
 
 
+@declare(scheduled=("alpha", "beta", "gamma"))
 def label_mixture(
     logits: "torch.Tensor",
     batch: "Batch",

@@ -4,12 +4,14 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from fnlkit.core.declarations import declare
 from fnlkit.federated.client.losses.parts import reads
 
 if TYPE_CHECKING:
     from fnlkit.federated.client.client import Batch
 
 
+@declare(scheduled=("distil",))
 @reads(features=True)
 def revised(
     logits: "torch.Tensor", batch: "Batch", *, distil: float, represent: float, temperature: float = 0.5
