@@ -353,10 +353,11 @@ def log(folder: str, name: str, as_json: bool) -> None:
 
 
 def _content(line):
+    told = [f"{name} {value}" for name, value in line.get("told", {}).items()]
     if "failure" in line:
         reason = line.get("told", {}).get("refused", "")
         return f"failure: {' '.join(map(str, line['failure']))}" + (f", refused: {reason}" if reason else "")
     if "arrays" in line:
         forms = (f"{name} {array['dtype']} {tuple(array['shape'])}" for name, array in line["arrays"].items())
-        return ", ".join(forms) or "no data"
-    return ", ".join(f"{name} {value}" for name, value in line.get("told", {}).items())
+        return ", ".join([*told, *forms]) or "no data"
+    return ", ".join(told)

@@ -196,7 +196,7 @@ def _run_by_files(where, values, mail, without):
     share = 1 - len(set(without)) / agreed.sites
     options = tasks.options_of({"min_replies": share} | values | {"wait": 0.0})
     names = [name for name in agreed.names if name not in without]
-    tasks.conduct(Folder(mail, names, awaits_hello=options.task != "audit"), agreed, options, folder=mail)
+    tasks.conduct(Folder(mail, names), agreed, options, folder=mail)
 
 
 def _run_at_server(folder, config):

@@ -4,7 +4,7 @@ Neighboring data sets differ in one record, which is present or absent.  The fea
 every record adds one vector to each released table.  The noise of a table has the standard deviation sigma * sensitivity /
 sqrt(share), where sigma is that of a single release (analytic Gaussian mechanism: Balle and Wang 2018) and the shares of all
 tables sum to 1.  Together, the tables cost as much as this single release.  Simulations (fnlkit.audits.audit) and the files of
-real sites (fnlkit.sites.audit) differ only in the source of the draws.
+real sites (fnlkit.sites.site.audit) differ only in the source of the draws.
 """
 
 import math

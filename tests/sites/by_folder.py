@@ -12,7 +12,7 @@ from fnlkit.sites.site import request_files
 def run_by_folder(agreed, options, doors, place):
     """Run a task as people do who send files: the coordinator's command again and again, and that of each site {name: Door}."""
     for _ in range(20):
-        transport = folder.Folder(place, [*doors], awaits_hello=options.task != "audit")
+        transport = folder.Folder(place, [*doors])
         try:
             tasks.conduct(transport, agreed, options, folder=str(place))
             return result_of(options)

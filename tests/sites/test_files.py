@@ -93,16 +93,28 @@ def test_an_audit_over_files_equals_the_audit_in_one_place(mailed):
     assert [name for name in NAMES if rows[name]["inputs"]["differ"]] == [SHIFTED]
     for name in NAMES:
         lines = ledger.read_ledger(str(place / f"memory-{name}/left.jsonl"))
-        assert ["arrays" in line for line in lines] == [False, True, True]
+        assert [("arrays" in line, set(line["told"])) for line in lines] == [(True, {"client", "samples", "version"})] * 2
+        assert len([*(place / "mail").glob(f"{name}-*.request")]) == 2  # a site introduces itself in its replies
 
 
 def test_files_that_do_not_fit_are_named_in_one_line(mailed, tmp_path, capsys):
     place = shutil.copytree(mailed[0], tmp_path / "copy")
     (path,) = [one for one in (place / "mail").glob("aix-*.reply") if "sums" in str(message.decode(one.read_bytes()))]
     agreed, right = project.read(place / "project"), path.read_bytes()
-    transport = folder.Folder(place / "mail", NAMES, awaits_hello=False)
-    for number, (content, reason) in enumerate([(b"text", "did not reply"), (right[:-8], "did not reply"),
-                                      (message.encode({"replies": [[0, {"x": np.zeros(3)}]]}), "declare")]):  # fmt: skip
+    transport = folder.Folder(place / "mail", NAMES)
+
+    def changed(**introduction):
+        return message.encode(message.decode(right) | introduction)
+
+    cases = [
+        (b"text", "did not reply"),
+        (right[:-8], "did not reply"),
+        (changed(replies=[[0, {"x": np.zeros(3)}]]), "declare"),
+        (changed(version="0.0.1"), "fnlkit 0.0.1"),
+        (changed(client=3), "claims"),
+        (changed(samples=10**9), "(max_samples)"),
+    ]
+    for number, (content, reason) in enumerate(cases):
         path.write_bytes(content)
         options = tasks.options_of({"task": "audit", "output": str(place / f"{number}.json"), "wait": 0.0, "min_replies": 0.8})
         with pytest.raises(folder.Waiting):  # the classifiers of the other sites, which answer no second one
@@ -118,9 +130,7 @@ def test_an_audit_of_two_sites_is_refused_before_anything_is_written(mailed, tmp
     two = replace(project.read(mailed[0] / "project"), names=["aix", "bonn"])
     options = tasks.options_of({"task": "audit", "output": str(tmp_path / "audit.json"), "wait": 0.0})
     with pytest.raises(InputError, match="at least 3 sites, and the project has 2"):
-        tasks.conduct(
-            folder.Folder(tmp_path / "mail", two.names, awaits_hello=False), two, options, folder=str(tmp_path / "mail")
-        )
+        tasks.conduct(folder.Folder(tmp_path / "mail", two.names), two, options, folder=str(tmp_path / "mail"))
     assert not any(tmp_path.rglob("*.request"))
 
 

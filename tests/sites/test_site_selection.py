@@ -1,5 +1,6 @@
 """`--select` at real sites: the counts and choices of a simulation, also after a stop and without samples at the server."""
 
+import json
 import shutil
 from types import SimpleNamespace
 
@@ -40,6 +41,10 @@ def counted(run):
 def test_sites_choose_what_a_simulation_chooses(select, held, tmp_path, capsys):
     deployed = Deployed(held, tmp_path, "fedavg", select=select, rounds=5, lr=0.5)
     run, plain = Run.read(str(deployed.train() and deployed.options["output"])), deployed.simulated(held_out=True)
+    printed = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
+    assert [row.get(run.meta["selection"]["column"]) for row in printed] == counted(
+        run
+    )  # the agreement or changes of each round
     assert counted(run) == counted(plain) and run.meta["selection"] == plain.meta["selection"]
     assert torch.equal(run.weights, plain.weights)
     assert torch.equal(run.selection.get("last", run.weights), plain.selection.get("last", plain.weights))

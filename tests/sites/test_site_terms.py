@@ -107,6 +107,13 @@ def test_a_name_that_only_the_site_has_stays_there(place, tmp_path, capsys):
     assert not any(b"Canary" in each for each in deployed.grid.left)
 
 
+def test_a_site_computes_nothing_for_a_server_of_another_version(place, tmp_path, capsys):
+    deployed = Deployed(place, tmp_path, "fedavg")
+    facts = about(deployed, hello="0.0.1")
+    assert sent(deployed, {"hello": 1}, kind="query", facts=facts)["replies"][0][1][1:3] == ("terms", "version")
+    assert "install the same version" in capsys.readouterr().err
+
+
 def test_a_changed_setting_is_agreed_by_the_one_new_file(place, tmp_path, capsys):
     """The site replaces project.json, and nothing else, and need not start again."""
     deployed = Deployed(place, tmp_path, "fedavg")

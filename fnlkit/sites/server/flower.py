@@ -19,7 +19,7 @@ class FlowerTransport:
     grid : flwr.serverapp.Grid
     """
 
-    named, awaits_hello, poll_seconds = False, True, 0.3
+    named, poll_seconds = False, 0.3
 
     def __init__(self, grid: Any):
         self.grid = grid
@@ -40,7 +40,7 @@ class FlowerTransport:
         yield from messages.exchange(self.grid, contents, limit, **how)
 
     def sum_secretly(self, requests: Mapping[int, Any], **how: Any) -> Any:
-        """Return the masked sum of updates, or why there is none, as a text; see `fnlkit.sites.secret.gather_sum`."""
+        """Return the masked sum of updates, or why there is none, as a text; see `fnlkit.sites.server.secret.gather_sum`."""
         return secret.gather_sum(self.grid, requests, **how)
 
 

@@ -52,14 +52,12 @@ class Folder:
     folder : path
     names : sequence of str
         Names of the sites that take part.
-    awaits_hello : bool
-        Whether the numbers of samples are needed before the first step.
     """
 
     named = True
 
-    def __init__(self, folder: str | os.PathLike[str], names: Sequence[str], *, awaits_hello: bool = True):
-        self.journal, self.names, self.awaits_hello = Journal(folder), list(names), awaits_hello
+    def __init__(self, folder: str | os.PathLike[str], names: Sequence[str]):
+        self.journal, self.names = Journal(folder), list(names)
 
     def peers(self) -> dict[str, str]:
         """Return the identity of each peer: its name."""
@@ -86,7 +84,7 @@ class Folder:
                 self.journal.folder.mkdir(parents=True, exist_ok=True)
                 saving.write_bytes([data], str(path))
             missing.append(name)
-        if missing and (kind != "query" or self.awaits_hello):
+        if missing:
             raise Waiting(
                 f"waiting for the replies of {list_names(missing)}: send each site its .request files in "
                 f"{display_path(self.journal.folder)}, put the .reply files there, and run the same command"

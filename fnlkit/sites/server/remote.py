@@ -188,8 +188,9 @@ class Remote:
                     out[ids[j]] = arrays
                     self.lost.pop(ids[j], None)
                     continue
-                self.lost[ids[j]] = reason
-                self.on_step(f"{self.sites.names[ids[j]]}: {reason}")
+                self.lost[ids[j]] = self.sites.refused.get(ids[j], reason)
+                if ids[j] not in self.sites.refused:  # a refusal is in the log
+                    self.on_step(f"{self.sites.names[ids[j]]}: {reason}")
                 tries[j] += 1
                 if isinstance(reply, Failure) and any(words in reason for words in SILENT) and tries[j] < MOST_TRIES:
                     again.append(j)

@@ -33,7 +33,7 @@ class Roster:
     ----------
     transport : object
         Carries messages: peers(), the connected peers with their identity, and exchange(contents, limit, ...), the replies.
-        See fnlkit.sites.flower.FlowerTransport.
+        See fnlkit.sites.server.flower.FlowerTransport.
     task : fnlkit.sites.project.Task
     run : str
         Name under which sites store the memory of this run's clients.
@@ -101,7 +101,12 @@ class Roster:
         self._keys: dict[Any, str] = {}
         agreed = agreed or about
         self.about = {"agreement": agreed.digest, "task": task.name, "scale": scale}
-        self._hello = message.encode({"hello": 1}, self.about | {"project": agreed.agreement()})
+        facts = self.about | {"project": agreed.agreement()}
+        self._hello = message.encode({"hello": 1}, facts)
+        # A site that is known by its key or name introduces itself in each reply of an audit, which saves an exchange.
+        self._introduced_by_replies = task.name == "audit" and bool(self._owners)
+        if self._introduced_by_replies:
+            self.about = facts | {"hello": metadata.version("fnlkit")}
 
     def gather(self, least: int | None = None) -> list[Any]:
         """Wait until every client has a node, and return the numbers of the clients.
@@ -166,7 +171,8 @@ class Roster:
 
     def report_failure(self, client: int, failure: Any) -> None:
         """Write the failure of a visit to the log, as soon as the site reports it."""
-        self._say(f"{self.names[client]}: {plain(str(failure))}; the log at the site has the reason")
+        if client not in self.refused:  # a refusal is in the log
+            self._say(f"{self.names[client]}: {plain(str(failure))}; the log at the site has the reason")
 
     def disk_freed(self, client: int, since: float) -> bool:
         """Wait until a site whose disk is full answers again; return whether it does before `wait` seconds are over.
@@ -184,14 +190,17 @@ class Roster:
         while time.monotonic() < since + self.wait:
             time.sleep(_DISK_SECONDS)
             self._heard.discard(self.nodes.pop(client, None))  # a site with a full disk cannot answer this question either
-            self.start()
+            self.start(hello=True)
             if client in self.nodes:
                 self._say(f"{who}: answers again")
                 return True
         return False
 
-    def start(self, seconds: float = _HELLO_SECONDS) -> None:
-        """Request client number and size from new nodes, and remove nodes that disconnected."""
+    def start(self, seconds: float = _HELLO_SECONDS, *, hello: bool = False) -> None:
+        """Request client number and size from new nodes, and remove nodes that disconnected.
+
+        Nodes that introduce themselves in their replies are not asked, unless `hello` is True.
+        """
         self._keys = there = self.transport.peers()
         self.nodes = {client: node for client, node in self.nodes.items() if node in there}
         self._heard &= set(there)
@@ -199,10 +208,11 @@ class Roster:
         new = sorted(set(there) - self._heard)
         if self._owners:
             new = [node for node in new if self._owner(node, there[node]) is not None]
+        if self._introduced_by_replies and not hello:
+            self.nodes = {self._owners[there[node]]: node for node in new} | self.nodes
+            return
         for node, answer in self._send(dict.fromkeys(new, self._hello), seconds, "query"):
             self._admit(node, self._owner(node, there[node]) if self._owners else None, answer)
-        if not self.transport.awaits_hello:
-            self.nodes |= {self._owners[there[node]]: node for node in new if there[node] in self._owners}
 
     def _owner(self, node, key):
         """Return the client that belongs to a node's key, or None after a line in the log."""
@@ -277,21 +287,33 @@ class Roster:
 
         A request that the journal has answered is not sent again.
         """
-        if self.journal is None:
-            yield from self._send(contents, limit, "train")
-            return
-        known = {node: self.journal.read(self._name(node), data) for node, data in contents.items()}
-        yield from ((node, reply) for node, reply in known.items() if reply is not None)
-        for node, reply in self._send({node: contents[node] for node in contents if known[node] is None}, limit, "train"):
-            if reply is not LATE and b'"failure"' not in reply[:4096]:
+        known: dict[Any, Any] = {}
+        if self.journal is not None:
+            known = {node: self.journal.read(self._name(node), data) for node, data in contents.items()}
+        yield from ((node, self._checked(node, reply)) for node, reply in known.items() if reply is not None)
+        for node, reply in self._send({node: contents[node] for node in contents if known.get(node) is None}, limit, "train"):
+            reply = self._checked(node, reply)
+            if self.journal is not None and reply is not LATE and b'"failure"' not in reply[:4096]:
                 self.journal.store(self._name(node), contents[node], reply)
             yield node, reply
+
+    def _checked(self, node, reply):
+        """Return a reply, or a failure if the site that introduces itself in it is refused."""
+        if not self._introduced_by_replies or reply is LATE or b'"failure"' in reply[:4096]:
+            return reply
+        try:
+            message.decode(reply)
+        except message.Unreadable:  # as if there were no reply
+            return reply
+        owner = self._owners[self._keys[node]]
+        self._admit(node, owner, reply)
+        return message.encode({"replies": [[owner, ("failure", "failed", "Refused", "")]]}) if owner in self.refused else reply
 
     def _send(self, contents, limit, kind):
         yield from self.transport.exchange(contents, limit, kind, on_error=self._failed, on_silent=self.report_silent)
 
     def sum_secretly(self, requests: Mapping[Any, Any], **how) -> Any:
-        """Return the masked sum of the updates, see `fnlkit.sites.secret.gather_sum`, or why there is none, as a text."""
+        """Return the masked sum (fnlkit.sites.server.secret.gather_sum) of the updates, or why there is none, as a text."""
         if not hasattr(self.transport, "sum_secretly"):
             return "`protect='secagg'` runs over Flower only"
         return self.transport.sum_secretly(requests, about=self.about, most=self.most, **how)

@@ -62,7 +62,12 @@ class Door:
 
     def answer(self, data: bytes) -> bytes:
         """Return the reply to a request; for a failure, its code and class name."""
-        line, _ = self.respond(data, lambda site, asked: (self._reply(site, asked), None))
+
+        def work(site: Site, asked: Any) -> tuple[dict[str, Any], None]:
+            introduces = message.about_of(data).get("hello") is not None
+            return self._reply(site, asked) | (self._introduction(site) if introduces else {}), None
+
+        line, _ = self.respond(data, work)
         if "failure" in line:
             return message.encode({"replies": [[self.place.client, ("failure", *line["failure"], "")]]})
         return message.encode(line)
@@ -101,6 +106,8 @@ class Door:
             named = agreed.difference(about.get("project"))
             text = f"the run has another {named or 'project'} than {self.place.agreed}; replace this file if you agree to it"
             raise NotAgreed(text, named or "UnknownEntry")
+        if about.get("hello") not in (None, ours := metadata.version("fnlkit")):
+            raise NotAgreed(f"the server runs another version of fnlkit than {ours}; install the same version", "version")
         name, scale = about.get("task"), about.get("scale", "")
         if name not in {*project.TASKS, "scale"} or not isinstance(scale, str):
             raise NotInTable("the request names no task")
@@ -127,11 +134,15 @@ class Door:
 
     def _reply(self, site, asked):
         if asked == {"hello": 1}:
-            return {"client": self.place.client, "samples": len(site.client), "version": metadata.version("fnlkit")}
+            return self._introduction(site)
         if site.secret:
             raise secret.Refused("the server requests an update that is not masked")
         found = self.visit(site, asked)
         return {"replies": [[site.client.id, found]]}
+
+    def _introduction(self, site):
+        """Return the facts by which the server admits a site."""
+        return {"client": self.place.client, "samples": len(site.client), "version": metadata.version("fnlkit")}
 
     def visit(self, site: Site, asked: Any) -> dict[str, torch.Tensor]:
         """Return the arrays of the reply to the visit that a request asks for.
@@ -250,7 +261,7 @@ def release(site: Site, rows: list[Any], key: str, asked: dict[str, Any], reply:
 
     Raises
     ------
-    Undeclared, Withheld, fnlkit.sites.secret.Refused
+    Undeclared, Withheld, fnlkit.sites.site.secret.Refused
     """
     permitted = {name for row in rows for name in row.replies}
     arrays = {name: _declared(site, name, value) for name, value in reply.items()}
