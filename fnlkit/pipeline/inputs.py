@@ -141,7 +141,7 @@ def read_inputs(federation: Labels, options: object = None, **changes: Any) -> G
     elif not isinstance(federation, Federation):
         raise InputError(f"`federation` is {type(federation).__name__}; pass a Federation or the path of a file")
     chosen = {**({} if options is None else vars(options)), **changes}
-    how = {name: chosen[name] for name in ("backbone", "device", "say") if name in chosen}
+    how: dict[str, Any] = {name: chosen[name] for name in ("backbone", "device", "say") if name in chosen}
     if progress := chosen.get("progress"):
         how["progress"] = lambda done, total: progress(done, total, "features")
     given = Given(federation=federation, options=chosen, **how)

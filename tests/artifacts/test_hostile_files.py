@@ -470,6 +470,13 @@ def test_the_structure_of_a_pt_has_a_largest_size(monkeypatch):
         files.read(data)
 
 
+def test_the_structure_of_a_pt_has_limits():
+    with pytest.raises(InputError, match="67,108,865 bytes of structure; expected at most 67,108,864"):
+        files_pt.run({"data.pkl": memoryview(bytes(64 * 2**20 + 1))})
+    with pytest.raises(InputError, match="more than 250,000 instructions of structure"):
+        files_pt.run({"data.pkl": b"\x80\x02" + b"N" * 250_001 + b"."})
+
+
 def test_a_pt_of_four_levels_is_read():
     tree = [1]
     for _ in range(4):

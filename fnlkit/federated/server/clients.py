@@ -197,7 +197,7 @@ class Clients(Records):
         if self.on_release is not None:
             self.on_release(self.rounds, epsilon)
 
-    def round(self, ask: "Ask | Sequence[int] | np.ndarray", model: Model | None = None, *steps, **fields: Any) -> Replies:
+    def round(self, ask: "Ask | Sequence[int] | np.ndarray", model: Any = None, *steps, **fields: Any) -> Replies:
         """Run steps on clients and return their replies.
 
         Parameters

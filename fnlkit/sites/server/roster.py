@@ -100,7 +100,7 @@ class Roster:
         self._look = 0.0
         self._keys: dict[Any, str] = {}
         agreed = agreed or about
-        self.about = {"agreement": agreed.digest, "task": task.name, "scale": scale}
+        self.about: dict[str, Any] = {"agreement": agreed.digest, "task": task.name, "scale": scale}
         facts = self.about | {"project": agreed.agreement()}
         self._hello = message.encode({"hello": 1}, facts)
         # A site that is known by its key or name introduces itself in each reply of an audit, which saves an exchange.
