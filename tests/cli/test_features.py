@@ -159,7 +159,7 @@ def test_a_wrong_backbone_ends_in_one_line(made, option, words, capfd):
 def test_refused_before_samples_are_encoded(made, options, words, monkeypatch, tmp_path, capfd):
     missing = {"timm", "wordllama"}
     monkeypatch.setattr("fnlkit.encoders.features.find_spec", lambda name: None if name in missing else True)
-    monkeypatch.setattr("fnlkit.pipeline.training.with_backbone", pytest.fail)
+    monkeypatch.setattr("fnlkit.pipeline.inputs.with_backbone", pytest.fail)
     unknown = replace(Federation.read(str(made / "fed.npz")), true=None)
     unknown.write(str(tmp_path / "unknown.npz"))
     assert call("train", tmp_path / "unknown.npz", *options, "-o", tmp_path / "x.pt") == 2

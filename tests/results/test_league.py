@@ -87,10 +87,12 @@ def test_every_regime_of_the_recipe_is_stored_and_has_a_kind():
     assert set(full.methods) < set(stored_rows.methods) <= set(fourth.methods) <= {*labels}
     for regime in full.regimes:
         assert {tuple(full.rows[regime, name]["kept"]) for name in (*full.methods, "oracle")} == {tuple(listed["seeds"])}
-    assert all({*row["kept"]} == ({*listed["seeds"]} if name in (*stored_rows.methods, "oracle") else {0})
-               for (_, name), row in fourth.rows.items())  # fmt: skip
+    solved = {"fedsums", "lda", "ridge"}  # five seeds in the worlds whose data are at hand
+    seeds = {name: {*listed["seeds"]} if name in {*stored_rows.methods, "oracle"} | solved else {0} for _, name in fourth.rows}
+    assert all({*row["kept"]} == seeds[name] for (_, name), row in fourth.rows.items())
     for name in {*fourth.methods} - {*stored_rows.methods}:
-        assert {*fourth.worlds} - {*fourth.leads(name)} <= {"cifar10n", "jira", "vowel"}, name
+        away = {"cifar10n", "jira", "vowel", *(["crowdtruth"] if name in solved else [])}
+        assert {*fourth.worlds} - {*fourth.leads(name)} <= away, name
 
 
 def test_every_method_of_fnlkit_has_a_row_or_a_reason():

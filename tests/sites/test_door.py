@@ -22,7 +22,7 @@ from fnlkit.federated.client.losses.exchange import exchanged
 from fnlkit.federated.client.penalties import decorrelate
 from fnlkit.federated.client.training import Fit
 from fnlkit.federated.engines import travel
-from fnlkit.federated.server.clients import Clients
+from fnlkit.federated.server.clients import Ask, Clients
 from fnlkit.methods import energy_levels, fedcorr
 from fnlkit.sites import project
 from fnlkit.sites.site import audit, door, limits, preview, steps
@@ -369,13 +369,13 @@ def test_steps_of_an_honest_server_meet_the_agreed_limits(method, optimizer, mon
     rows = {row.step: row for row in steps.table(task)}
     plain, checked = Clients.round, set()
 
-    def round(self, ids, model, *given, **more):
-        for step in given:
+    def round(self, ask, *given, **more):
+        for step in ask.steps if isinstance(ask, Ask) else given[1:]:
             travel.unpack(travel.pack(step), may_be_named)
             for part in steps.parts_of(step):
                 limits.must_fit(rows[steps.name_of(part)], part, {}, None)
                 checked.add(steps.name_of(part))
-        return plain(self, ids, model, *given, **more)
+        return plain(self, ask, *given, **more)
 
     monkeypatch.setattr(Clients, "round", round)
     toy.train(method=method, optimizer=optimizer, rounds=6)

@@ -14,7 +14,7 @@ HEADINGS = {"What can go wrong": "deployment.md", "If something fails": "deploym
 def strings():
     """Return the texts of fnlkit's source, with `...` for each value that is filled in."""
     out = [*tomllib.loads((ROOT / "data/deployment.toml").read_text(encoding="utf-8")).values()]
-    for path in (*ROOT.glob("fnlkit/sites/*.py"), *ROOT.glob("cli/*.py"), ROOT / "fnlkit/federated/client/failure.py"):
+    for path in (*ROOT.glob("fnlkit/sites/**/*.py"), *ROOT.glob("cli/*.py"), ROOT / "fnlkit/federated/client/failure.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.JoinedStr):
                 out.append("".join(part.value if isinstance(part, ast.Constant) else "..." for part in node.values))
