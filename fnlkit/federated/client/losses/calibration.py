@@ -26,7 +26,7 @@ def temperature_scaled(logits: "torch.Tensor", batch: "Batch", *, temperature: P
     Notes
     -----
     FLR calls 4.0 a sharpening temperature.  Only division gains accuracy as in its Table 7; multiplication loses
-    (benchmarks/results/temperature.txt).  In runs too short to memorize wrong labels, division slows learning and loses.
+    (benchmarks/results/temperature.txt).  In short runs, division loses too.
     """
     return cross_entropy(logits / temperature, batch)
 
