@@ -271,7 +271,7 @@ def _votes(values):
 
 
 def _labels(values, name, least=0):
-    if not len(values):
+    if not values.size:
         raise InputError(f"`{name}` is empty; expected a label for each sample")
     if values.min() < least:
         raise InputError(f"`{name}` contains {values.min()}; labels start at 0{', and -1 is a missing label' if least else ''}")

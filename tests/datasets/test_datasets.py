@@ -75,6 +75,7 @@ def test_fields_and_names_of_an_npz(tmp_path):
         (dict(y_test=None), "has no y_test"),
         (dict(y_train=np.zeros(5, int)), "`x_train` has 6 samples but `y_train` 5 labels"),
         (dict(y_train=np.full(6, 0.5)), "`y_train` is float64"),
+        (dict(y_train=np.zeros((6, 0), int)), "`y_train` is empty; expected a label for each sample"),
         (dict(y_train=np.array([0, 1, 2, 0, 1, -2])), "`y_train` contains -2; labels start at 0, and -1 is a missing label"),
         (dict(y_test=np.array([0, 1, -2])), "`y_test` contains -2; labels start at 0, and -1 is a missing label"),
         (dict(y_train=np.array([0, 1, 2, 0, 1, 10**9])), "number the classes from 0 without gaps"),
