@@ -113,6 +113,7 @@ def test_files_that_do_not_fit_are_named_in_one_line(mailed, tmp_path, capsys):
         (changed(version="0.0.1"), "fnlkit 0.0.1"),
         (changed(client=3), "claims"),
         (changed(samples=10**9), "(max_samples)"),
+        (message.encode({"failure": 0} | message.decode(right) | {"samples": 10**9}), "(max_samples)"),
     ]
     for number, (content, reason) in enumerate(cases):
         path.write_bytes(content)

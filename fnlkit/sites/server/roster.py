@@ -299,12 +299,15 @@ class Roster:
 
     def _checked(self, node, reply):
         """Return a reply, or a failure if the site that introduces itself in it is refused."""
-        if not self._introduced_by_replies or reply is LATE or b'"failure"' in reply[:4096]:
+        if not self._introduced_by_replies or reply is LATE:
             return reply
         try:
-            message.decode(reply)
+            said = message.decode(reply)
         except message.Unreadable:  # as if there were no reply
             return reply
+        match said:
+            case {"replies": [[_, ("failure", _, _, _)]]}:  # has no values
+                return reply
         owner = self._owners[self._keys[node]]
         self._admit(node, owner, reply)
         return message.encode({"replies": [[owner, ("failure", "failed", "Refused", "")]]}) if owner in self.refused else reply
