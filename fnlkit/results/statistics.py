@@ -44,6 +44,8 @@ def compare_pairs(ours: Mapping[Any, float], theirs: Mapping[Any, float]) -> dic
     if not differences:
         return None
     ahead, deviation = mean(differences), spread(differences)
+    if deviation is not None and deviation < 1e-9 * max(map(abs, [*ours.values(), *theirs.values()])):
+        deviation = 0.0  # equal but for rounding, as 0.7 - 0.6 and 0.8 - 0.7
     out = {"mean": ahead, "spread": deviation, "half": None, "pairs": len(differences), "p": None}
     if deviation == 0:
         out |= {"half": 0.0, "p": 1.0 if ahead == 0 else 0.0}

@@ -466,7 +466,7 @@ def test_recipes_over_unverified_labels_compare_agreement(tmp_path, here):
     assert json.loads(done.stdout.splitlines()[1])["late_ahead"] == pytest.approx(-flr["late_ahead"])
     shown = fnlkit("fnlkit reproduce observed.toml --no-train -o runs", tmp_path).stdout
     assert "agreement" in shown and "ahead: of fedavg" in shown
-    groups = fnlkit("fnlkit evaluate runs --by method --json", tmp_path).stdout.splitlines()
+    groups = succeed("fnlkit evaluate runs --by method --json", tmp_path).stdout.splitlines()
     found = {one["group"]["method"]: one for one in map(json.loads, groups)}
     theirs, ours = found["flr"]["ahead"]["agreement_late"], flr
     assert 100 * theirs["mean"] == pytest.approx(ours["late_ahead"]) and theirs["clear"] == ours["late_clear"]

@@ -22,6 +22,8 @@ def test_the_interval_of_paired_differences_by_hand():
     assert found["pairs"] == 3 and found["mean"] == pytest.approx(0.2) and found["spread"] == pytest.approx(0.1)
     assert found["half"] == pytest.approx(4.302653 * 0.1 / 3**0.5, rel=1e-6)
     assert statistics.compare_pairs({0: 1.0}, {1: 1.0}) is None
+    equal = statistics.compare_pairs({0: 0.123, 1: 0.134}, {0: 0.111, 1: 0.122})  # differ in the last bit
+    assert equal["spread"] == equal["half"] == equal["p"] == 0
     alone = statistics.compare_pairs({0: 1.0}, {0: 0.5})
     assert alone["half"] is None and alone["spread"] is None and alone["p"] is None
 
