@@ -13,8 +13,8 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-LIMITS = {"fnlkit and cli": 45_115, "tests": 27_040, "benchmarks": 4_965}
-OTHERS = {"words of pages": 43_600, "tracked files": 967, "imports between packages": 110, "benchmark programs": 28}
+LIMITS = {"fnlkit and cli": 45_400, "tests": 27_150, "benchmarks": 5_050}
+OTHERS = {"words of pages": 43_900, "tracked files": 972, "imports between packages": 110, "benchmark programs": 28}
 
 
 def count_code_lines(source):
