@@ -14,16 +14,15 @@ from fnlkit.pipeline.doctor import examine
 
 @click.command()
 @click.option("--test/--no-test", default=True, show_default=True,
-              help="Compare kernels, files and two short rounds on every engine.")  # fmt: skip
+              help="Compare two short rounds on every engine.")  # fmt: skip
 @click.option("--compile", "ahead", is_flag=True,
               help="Only compile all kernels into the cache (NUMBA_CACHE_DIR), for example in a container.")  # fmt: skip
 @json_option
 def command(test: bool, ahead: bool, as_json: bool) -> None:
     """Check versions, threads, caches, GPU and engines, with a self-test of a few seconds.
 
-    Kernels are compared with numpy, files are written and read back, and each engine trains two short rounds on each device,
-    which are compared with the sequential engine. The exit code is 1 if anything is broken. The first call compiles kernels for
-    up to a minute; --compile does this ahead of time.
+    Each engine trains two short rounds on each device, which are compared with the sequential engine. The exit code is 1 if
+    anything is broken. The first call compiles kernels for up to a minute; --compile does this ahead of time.
 
     \b
     Example:
@@ -33,7 +32,7 @@ def command(test: bool, ahead: bool, as_json: bool) -> None:
         _compile(as_json)
         return
     if test and not as_json:
-        console().print("comparing kernels, files and two short rounds on every engine", style="dim")
+        console().print("comparing two short rounds on every engine", style="dim")
     report = examine(test=test)
     if as_json:
         sys.stdout.write(json.dumps(report) + "\n")

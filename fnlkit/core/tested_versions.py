@@ -35,4 +35,4 @@ def note_once(version: str, folder: Path) -> str | None:
         os.close(os.open(marker, os.O_CREAT))
     except OSError:
         pass
-    return f"note: tested up to torch {TORCH[1]}, this is {version}; `fnlkit doctor` compares the engines and kernels on it"
+    return f"note: tested up to torch {TORCH[1]}, this is {version}; `fnlkit doctor` compares the engines on it"
