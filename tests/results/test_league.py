@@ -12,8 +12,6 @@ from fnlkit.core.errors import InputError
 from fnlkit.recipes import recipe
 from tests.commands import fnlkit
 
-REGIMES = league.complete_league().regimes
-
 
 def cell(regime, method, *scores):
     values = dict(enumerate(scores))
@@ -143,7 +141,7 @@ def test_a_method_of_ones_own_runs_in_a_regime_and_is_checked(tmp_path, monkeypa
     monkeypatch.setattr("sys.argv", ["league", "--check", "slr(strength=3)", "-o", str(tmp_path / "mine")])
     with pytest.raises(SystemExit) as ended:
         league.main()
-    count = 5 * len(REGIMES)
+    count = 5 * len(league.complete_league().regimes)
     assert ended.value.code == 2 and f"league: {count - 1} of {count} runs are missing" in capsys.readouterr().err
 
 
