@@ -32,9 +32,9 @@ def digits():
 
 @pytest.fixture(scope="module")
 def few(digits):
-    """The first 500 digits and 20 test samples."""
-    samples = digits.x_train[:500], digits.x_test[:20]
-    return replace(digits, samples=lambda: samples, y_train=digits.y_train[:500], y_test=digits.y_test[:20])
+    """The first 250 digits and 20 test samples."""
+    samples = digits.x_train[:250], digits.x_test[:20]
+    return replace(digits, samples=lambda: samples, y_train=digits.y_train[:250], y_test=digits.y_test[:20])
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +155,7 @@ def test_the_backbone_judges_photographs(few, monkeypatch, tmp_path):
         fnlkit.audit(federation, dataset=few, backbone=backbone, say=None, progress=lambda *row, rows=rows: rows.append(row))
         for rows in progress
     )
-    assert first.facts["features"] == backbone and (520, 520, "features") in progress[0]
+    assert first.facts["features"] == backbone and (270, 270, "features") in progress[0]
     assert again.facts["digest"] == first.facts["digest"] and "features" not in [row[2] for row in progress[1]]
 
 

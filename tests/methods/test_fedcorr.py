@@ -10,7 +10,7 @@ from fnlkit.core.errors import InputError
 from fnlkit.federated.client.scoring import double_softmax_losses, sample_losses
 from fnlkit.federated.server.optimizers import FedOpt
 from fnlkit.methods import fedcorr
-from tests.methods.test_methods import SHORT, run
+from tests.methods.test_methods import SHORT, clients, run
 
 
 @pytest.mark.parametrize(("asked", "stages"), [
@@ -36,7 +36,7 @@ def test_stages_that_cost_too_much_are_refused():
 
 @cache
 def steps_of_fedcorr():
-    return run("fedcorr", rounds=12, fit=SHORT)[2]
+    return run("fedcorr", people=clients(count=8), rounds=12, fit=SHORT)[2]
 
 
 def stage(steps, name):
@@ -44,11 +44,11 @@ def stage(steps, name):
 
 
 @pytest.mark.parametrize("late", [
-    "usual_optimizer=feddyn(alpha=0.1)", "usual_aggregator=median", "usual_selector=power-of-choice(d=12)", "usual_lr=0.01",
+    "usual_optimizer=feddyn(alpha=0.1)", "usual_aggregator=median", "usual_selector=power-of-choice(d=8)", "usual_lr=0.01",
     "usual_decay=0.5",
 ])  # fmt: skip
 def test_usual_components_act_in_the_last_stage_only(late):
-    plain, (_, _, changed) = steps_of_fedcorr(), run(f"fedcorr({late})", rounds=12, fit=SHORT)
+    plain, (_, _, changed) = steps_of_fedcorr(), run(f"fedcorr({late})", people=clients(count=8), rounds=12, fit=SHORT)
     early = [step.stage != "usual training" for step in plain]
     assert early == [step.stage != "usual training" for step in changed] and sum(early) < len(early)
     same = [torch.equal(a.model.weights, b.model.weights) for a, b in zip(plain, changed, strict=True)]

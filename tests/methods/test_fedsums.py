@@ -204,7 +204,7 @@ def test_a_client_that_misses_steps_of_one_kind_costs_little(step, monkeypatch):
         return original(site, model, received, **options)
 
     monkeypatch.setattr(module, step, failing)
-    head, clients, _ = solve("fedsums(steps=10)", x, given, client, min_replies=0.0)
+    head, clients, _ = solve("fedsums(steps=5)", x, given, client, min_replies=0.0)
     assert clients.rejected
     assert ((np.c_[x, np.ones(len(x))] @ head).argmax(1) == true).mean() > 0.85
 

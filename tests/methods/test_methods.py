@@ -21,12 +21,13 @@ from fnlkit.methods.fedavg import Round, fedavg
 from tests.toy import CLASSES, FEATURES, IN_SESSION, Net, clients, fitting, public
 
 SHORT = Fit(epochs=1, lr=0.1, batch_size=20)
+FEW, SOON = 8, 6
 # Spec, and the replies beside `weights` that it must send.
 RUNS = {
     "fedcorr": {"lid", "noise_level"},
     "fedcorr(group=4, mixup_in=first, code=[proximal, ranking, strict, lid])": {"lid", "noise_level"},
     "fedcorr(code=[losses, relabeled], usual_aggregator=median)": {"lid", "noise_level"},
-    "fedcorr(usual_optimizer=feddyn(alpha=0.1), usual_selector=power-of-choice(d=9))":
+    "fedcorr(usual_optimizer=feddyn(alpha=0.1), usual_selector=power-of-choice(d=6))":
         {"lid", "noise_level", "local_loss"},
     "flr-plus": {"lid", "noise_level"},
     "fedefc(latest=2)": {"accuracy"},
@@ -102,8 +103,8 @@ def run(method, *, people=None, rounds=8, optimizer="fedavg", engine="sequential
 
 @cache
 def once(method):
-    """Return the run of a method with short visits, for tests that only look at it."""
-    return run(method, fit=SHORT)
+    """Return the run of a method with few clients and short visits, for tests that only look at it."""
+    return run(method, people=clients(count=FEW), rounds=SOON, fit=SHORT)
 
 
 def undeclared(fed, sends):
@@ -146,9 +147,9 @@ def test_every_method_declares_the_form_of_its_replies():
 @pytest.mark.parametrize("method", RUNS)
 def test_the_budget_is_kept(method):
     # After one epoch per round, FLR+ judges only two clients clean, and its fine-tuning visits only clean clients.
-    fed, _, _ = run(method) if method == "flr-plus" else once(method)
+    fed, _, _ = run(method, people=clients(count=FEW), rounds=SOON) if method == "flr-plus" else once(method)
     # All data on one client: a round there is as many passes as the fraction of the clients makes.
-    assert fed.traffic.client_rounds == 8 * 6 * (0.5 if method == "centralized" else 1)
+    assert fed.traffic.client_rounds == SOON * FEW / 2 * (0.5 if method == "centralized" else 1)
 
 
 # Methods with their defaults are in the products of test_engines.py; these change what a client computes.
@@ -164,7 +165,7 @@ STACKED = [
 @pytest.mark.parametrize("method", STACKED)
 def test_a_stacked_cohort_ends_where_single_clients_do(method):
     fed, single, _ = once(method)
-    stacked_fed, stacked, _ = run(method, engine="stacked", fit=SHORT)
+    stacked_fed, stacked, _ = run(method, people=clients(count=FEW), rounds=SOON, engine="stacked", fit=SHORT)
     assert torch.allclose(single.weights, stacked.weights, rtol=1e-9, atol=1e-11)
     assert all(torch.equal(x.y, y.y) for x, y in zip(fed.members, stacked_fed.members, strict=True))
     assert stacked_fed.notes == fed.notes
@@ -174,13 +175,13 @@ def test_a_stacked_cohort_ends_where_single_clients_do(method):
 def test_a_program_replays_on_its_log_without_any_client(method):
     """What a resumed run does first: the same questions in the same order, the same reports, no weights at hand."""
     fed, _, steps = once(method)
-    again = make("sequential", with_embeddings(clients()), fed.network, fed.inputs)
+    again = make("sequential", with_embeddings(clients(count=FEW)), fed.network, fed.inputs)
     again.replay(fed.log)
     again.public = public()
     again.engine.run = None
     model = Model(fed.network, fed.network.flat.clone())
     opt = registry.optimizer("fedavg", SHORT)
-    program = registry.method(method)(again, model, opt, registry.selector("uniform", 0.5), rounds=8)
+    program = registry.method(method)(again, model, opt, registry.selector("uniform", 0.5), rounds=SOON)
     replayed = list(program)
     assert len(replayed) == len(steps) and not again.unread
     for old, new in zip(steps, replayed, strict=True):
@@ -205,7 +206,7 @@ def ugly():
 
 @pytest.mark.parametrize("method", RUNS)
 def test_ugly_clients_give_finite_results(method):
-    fed, model, steps = run(method, people=ugly(), fit=SHORT)
+    fed, model, steps = run(method, people=ugly(), rounds=SOON, fit=SHORT)
     assert torch.isfinite(model.weights).all() and not fed.rejected, fed.rejected
     for step in steps:
         for name, value in step.report.items():
@@ -215,7 +216,7 @@ def test_ugly_clients_give_finite_results(method):
 # ---- FLR's special cases
 @cache
 def end(method):
-    return run(method, fit=SHORT)[1].weights
+    return run(method, people=clients(count=6), fit=SHORT)[1].weights
 
 
 def elr_by_hand(logits, batch, *, strength, momentum, start):
@@ -243,7 +244,7 @@ def test_flr_with_alpha_0_is_elr(start):
     spelt = f"flr(strength=3, alpha=0, gamma=0.7, warmup=0, rates=constant, start={start})"
     assert torch.allclose(end(spelt), expected, rtol=1e-9, atol=1e-10)
     assert torch.equal(end("elr"), end("elr(start=zero, clamp=1e-4)"))  # its own public code's
-    fed, _, _ = run("elr")
+    fed, _, _ = once("elr")
     assert not any("mixture_server" in c.rows for c in fed.members)  # ELR keeps no global average
 
 
@@ -283,7 +284,7 @@ def test_flr_rates_follow_appendix_e5():
     assert found == [50, 50, 49, 25, 0] and flr.warmup_rounds(0, 1000) == 0
     rates["rates"] = "alpha-constant"
     assert [flr.rates_at(r, 1000, **rates) for r in (0, 50, 500)] == [(0.9, 0, 0), (0.9, 0, 0.5), (0.9, 0.7, 0.5)]
-    _, _, steps = run("flr(rates=alpha-constant, warmup=1)")
+    _, _, steps = once("flr(rates=alpha-constant, warmup=1)")
     assert [step.report["alpha"] for step in steps[1:]] == [0.9] * (len(steps) - 1)
     assert {step.report["beta"] for step in steps[1:]} == {0, 0.7} and {s.report["gamma"] for s in steps[1:]} == {0.5}
 
@@ -388,9 +389,9 @@ def test_the_ramp():
     cores = [feddpcont.ramp(r, 300, strength=1.0, delay=-1, length=-1) for r in range(300)]
     assert cores[29] == 0 and 0 < cores[30] < cores[60] < 1 and cores[120:] == [1.0] * 180
     assert all(feddpcont.ramp(r, 10, strength=0.5, delay=0, length=0) == 0.5 for r in range(10))
-    _, _, steps = run("feddpcont")  # the paper has none
+    _, _, steps = once("feddpcont")  # the paper has none
     assert [step.report["contrast"] for step in steps] == [1.0] * len(steps)
-    _, _, steps = run("feddpcont(delay=2, length=3)")
+    _, _, steps = once("feddpcont(delay=2, length=3)")
     assert [step.report["contrast"] for step in steps][:6] == [0, 0, 0.25, 0.5, 0.75, 1]
     assert feddpcont.published_epsilon(10) == 0.81 and feddpcont.published_epsilon(100) == 3.21
     assert feddpcont.published_epsilon(14) == 1.17 and feddpcont.published_epsilon(2) > 0
@@ -408,7 +409,7 @@ def test_noise_aware_weights_are_positive():
 
 
 def test_the_estimation_round_weighs_itself():
-    fed, _, steps = run("na-fedavg(at=3)")
+    fed, _, steps = once("na-fedavg(at=3)")
     estimation = steps[2]
     assert estimation.stage == "estimation" and len(estimation.replies.ids) == len(fed)
     weights = torch.as_tensor(estimation.report["aggregation_weights"])

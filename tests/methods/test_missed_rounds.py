@@ -97,16 +97,11 @@ def must_be_close(method, kind, missed):
     assert run(method, kind, missed=missed)[0] >= min(without, accuracy) - TOLERANCE, (kind, missed)
 
 
-# Of the methods without --slow, one has a round that votes and one a round that only sums.  A missed round that scores:
-# test_replies.py.
-QUICK = ("nnc", "fedem")
+# Without --slow, a method with a round that votes; test_fedsums.py misses rounds that sum, test_replies.py some that score.
+CASES = [pytest.param(method, marks=() if method == "nnc" else pytest.mark.slow) for method in ("fedavg", *STAGED)]
 
 
-def quick(methods):
-    return [pytest.param(method, marks=() if method in QUICK else pytest.mark.slow) for method in methods]
-
-
-@pytest.mark.parametrize("method", quick(["fedavg", *STAGED]))
+@pytest.mark.parametrize("method", CASES)
 def test_a_missed_round_costs_no_more_than_the_client(method):
     """A client with right labels misses a round of each kind; one with wrong labels a stage's only round."""
     found = positions(complete(method, "clean")[2])

@@ -20,6 +20,7 @@ from fnlkit.federated.client.losses import (
     self_regularized,
 )
 from fnlkit.federated.client.losses.filtered import filter_weight
+from fnlkit.federated.client.training import Fit
 from fnlkit.federated.server.clients import Replies
 from fnlkit.kernels.mixture import fit_from, higher_group
 from fnlkit.methods.feddiv import filter_losses, filter_samples, first_visits, update_bias
@@ -193,7 +194,8 @@ def test_feddivs_visits_on_clean_samples_are_the_share_of_the_public_codes_visit
     assert [first_visits(-1, visits) for visits in (95, 1000, 57, 9, 0)] == [5, 5, 3, 0, 0] and first_visits(2, 0) == 2
     assert registry.of_budget("feddiv(warmup=2)", 8) != registry.of_budget("feddiv(warmup=2)", 9)
     runs = [f"feddiv(warmup=2{more})" for more in ("", ", clean_visits=1", ", clean_visits=0")]
-    default, one, none = (train(method=method, rounds=21, fraction=0.1, count=1)[1].weights for method in runs)
+    options = {"rounds": 21, "fraction": 0.1, "count": 1, "fit": Fit(epochs=1, lr=0.1, batch_size=20)}
+    default, one, none = (train(method=method, **options)[1].weights for method in runs)
     assert torch.equal(default, one) and not torch.equal(default, none)
 
 

@@ -70,7 +70,7 @@ def spoiled(form, reply, others):
 
 
 @cache
-def run(method, rounds=4):
+def run(method, rounds=3):
     """Return (federation, steps, clients that sent something malformed) of a run in which some clients always do."""
     fed, model = toy(count=COUNT, min_replies=0.0, network=fitting(Net, method))
     with_embeddings(fed.members)
@@ -94,12 +94,12 @@ def run(method, rounds=4):
 
 
 def quick(specs):
-    """Return parameters; of methods that send the same replies all but the first are slow."""
+    """Return parameters; methods are slow if earlier ones send all of their replies."""
     seen, out = set(), []
     for spec in specs:
-        names = frozenset(registry.sends(spec))
-        out.append(pytest.param(spec, marks=pytest.mark.slow if names in seen else ()))
-        seen.add(names)
+        names = set(registry.sends(spec))
+        out.append(pytest.param(spec, marks=pytest.mark.slow if names <= seen else ()))
+        seen |= names
     return out
 
 
@@ -326,8 +326,8 @@ def test_every_method_continues_after_a_lost_cohort(method):
         asked.append(client)
         return len(asked) in (4, 5, 6)
 
-    fed, steps, _ = run_lossy(method, min_replies=0.0, rounds=8, lost=lost)
-    assert len(fed.rejected) == 3 and len(steps) >= 4
+    fed, steps, _ = run_lossy(method, min_replies=0.0, rounds=6, lost=lost)
+    assert len(fed.rejected) == 3 and len(steps) >= 3
 
 
 def test_fedcorr_spends_no_more_client_rounds_than_its_budget():
