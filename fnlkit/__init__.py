@@ -1,8 +1,7 @@
 """Federated learning with noisy labels: composable commands, exact methods, compiled kernels."""
 
 from fnlkit.core.lazy import attach
-
-__version__ = "0.3.0"
+from fnlkit.core.version import __version__ as __version__
 
 # Name -> module, imported at first use, so that `import fnlkit` is fast.
 _HOME = {

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from fnlkit import __version__
 from fnlkit.artifacts.display import plain
 from fnlkit.core.errors import InputError
 from fnlkit.core.spec import digests
+from fnlkit.core.version import __version__
 
 OLDEST = (0, 3)  # version of fnlkit; earlier ones spelled names of settings and arrays differently
 
