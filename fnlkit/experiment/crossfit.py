@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from fnlkit.core.errors import InputError, WorkStopped
+from fnlkit.core.parameters import arguments_of
 from fnlkit.core.spec import parse
 from fnlkit.datasets.folds import without
 from fnlkit.experiment import checkpoints, memory
@@ -18,10 +19,9 @@ from fnlkit.experiment.plan import BoundMethod
 from fnlkit.experiment.scale import Scale
 from fnlkit.federated.client.client import in_blocks
 from fnlkit.federated.client.network import Model, Network, predict
+from fnlkit.federated.server.agreement import measure_agreements, predict_fold
 from fnlkit.kernels.committees import find_weights
 from fnlkit.kernels.streams import stream
-from fnlkit.methods.auto import CANDIDATES, _predict_fold, measure_agreements
-from fnlkit.methods.fedavg import refuse_mixup
 from fnlkit.models.committee import Committee
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class CrossFit(Experiment):
 
     def _check_options(self):
         """Raise InputError if an option does not fit all methods and a committee."""
-        refuse_mixup(self.opt, "auto")
+        self.opt.fit.refuse_mixup("auto")
         if self.plan.criterion is not None:
             raise InputError(
                 f"{self.settings.select}: auto joins the models of the last round; omit `select`", parameter="select"
@@ -160,7 +160,7 @@ class CrossFit(Experiment):
     def _predict(self, name, held_out):
         """Let the clients predict their samples of a fold with the model."""
         ids = np.array([k for k, part in enumerate(self.federation.clients) if np.isin(part, held_out).any()])
-        step = partial(_predict_fold, fold=int(self.fold[held_out[0]]), method=self.names.index(name), methods=len(self.names))
+        step = partial(predict_fold, fold=int(self.fold[held_out[0]]), method=self.names.index(name), methods=len(self.names))
         self.clients.round(ids, self.model, step, expect=())
 
     # ---- the committee
@@ -220,9 +220,8 @@ def methods_of(settings: Settings) -> tuple[list[str], int]:
     InputError
         If there are not two different methods, or one cannot be trained on parts of the samples.
     """
-    BoundMethod.of(settings.method)
-    spec = parse(settings.method)
-    names = [str(part) for part in spec.parameters.get("of", CANDIDATES)]
+    parameters = arguments_of(BoundMethod.of(settings.method).run)
+    names = [str(part) for part in parse(settings.method).parameters.get("of", parameters["of"])]
     if len(names) < 2 or len(set(names)) < len(names):
         raise InputError(f"method 'auto': `of` has {', '.join(names)}; write at least two methods, each once")
     for name in names:
@@ -230,4 +229,4 @@ def methods_of(settings: Settings) -> tuple[list[str], int]:
             raise InputError(
                 f"method 'auto': {name} in `of` requires {', '.join(needs)}, which a committee lacks; remove {name}"
             )
-    return names, int(spec.parameters.get("folds", 5))
+    return names, int(parameters["folds"])

@@ -12,7 +12,7 @@ import numpy as np
 from fnlkit.core.declarations import method
 from fnlkit.core.parameters import Rounds, check_arguments
 from fnlkit.federated.client.losses import kept_cross_entropy
-from fnlkit.methods.fedavg import Round, fedavg, refuse_mixup
+from fnlkit.methods.fedavg import Round, fedavg
 from fnlkit.methods.missed import catching_up
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def cufit(
     other, so that a client trains and sends one model, and each choice is made once: all clients receive the model, and send
     nothing.  As in the public code, samples that are not chosen count as 0 in the mean over a batch.
     """
-    refuse_mixup(opt, "cufit")
+    opt.fit.refuse_mixup("cufit")
     everyone, probe = np.arange(len(clients)), model
     first = intermediate_rounds(intermediate, rounds)
     for stage, count in (("intermediate", first), ("last", rounds - first)):

@@ -9,7 +9,6 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
 from fnlkit.core.declarations import method
-from fnlkit.core.errors import InputError
 from fnlkit.federated.client.network import Model
 from fnlkit.federated.server.rounds import Round as Round
 
@@ -30,21 +29,6 @@ def follows_schedule(method: Callable[..., Any]) -> bool:
     method : callable
     """
     return {"stage", "schedule"} <= set(inspect.signature(method).parameters)
-
-
-def refuse_mixup(opt: "FedOpt", name: str) -> None:
-    """Raise if a run uses mixup with a method that trains on separate labels.
-
-    Such labels cannot be mixed.
-
-    Raises
-    ------
-    InputError
-    """
-    if opt.fit.mixup:
-        raise InputError(
-            f"{opt.fit.mixup:g}: {name} trains on separate labels, which cannot be mixed; remove `mixup`", parameter="mixup"
-        )
 
 
 @method(cite="McMahan 2017")

@@ -13,7 +13,7 @@ import torch
 from fnlkit.core.declarations import method
 from fnlkit.core.parameters import NotNegative, Positive, Rounds, check_arguments
 from fnlkit.federated.client.losses import label_learning
-from fnlkit.methods.fedavg import Round, refuse_mixup
+from fnlkit.methods.fedavg import Round
 from fnlkit.methods.noisy_clients import CLASS_LOSSES, aware_of_distance, merge_prediction, stages, warm_up
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def fedelc(
     -------
     noisy_clients (N,) once.
     """
-    refuse_mixup(opt, "fedelc")
+    opt.fit.refuse_mixup("fedelc")
     warmup = warmup_rounds(warmup, rounds)
     model, noisy = yield from warm_up(clients, model, opt, select, rounds=min(warmup, rounds), missing=missing)
     report = {"noisy_clients": noisy}

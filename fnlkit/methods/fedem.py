@@ -16,7 +16,7 @@ from fnlkit.core.declarations import method
 from fnlkit.core.parameters import Automatic, Count, Range, Rounds, Share, check_arguments
 from fnlkit.evidence.gaussian import gaussian_head, symmetric
 from fnlkit.federated.client.losses import soft_cross_entropy
-from fnlkit.methods.fedavg import Round, fedavg, refuse_mixup
+from fnlkit.methods.fedavg import Round, fedavg
 from fnlkit.methods.label_inference import (
     PRIOR,
     SENDS,
@@ -119,7 +119,7 @@ def fedem(
     -------
     common_transition (C, C), and the decrease of the inferred share of right labels in the last update; once.
     """
-    refuse_mixup(opt, "fedem")
+    opt.fit.refuse_mixup("fedem")
     warmup = warmup_sixth(warmup, rounds)
     model = yield from fedavg(clients, model, opt, select, rounds=warmup, stage="warm-up")
     if warmup == rounds:

@@ -17,7 +17,7 @@ from fnlkit.federated.client.losses.filtered import filter_weight
 from fnlkit.federated.client.losses.revised import revised
 from fnlkit.federated.client.scoring import sample_losses
 from fnlkit.kernels.mixture import gaussians
-from fnlkit.methods.fedavg import Round, refuse_mixup
+from fnlkit.methods.fedavg import Round
 
 if TYPE_CHECKING:
     from fnlkit.federated.client.client import Client, LocalModel
@@ -219,7 +219,7 @@ def fedgr(
     -------
     loss_means, loss_shares (2,) each round: of the clean and the noisy Gaussian.
     """
-    refuse_mixup(opt, "fedgr")
+    opt.fit.refuse_mixup("fedgr")
     sniffing, silent = stages(rounds, sniffing, silent)
     mixtures = np.zeros((len(clients), 3, 2))
     limits: dict[str, Any] = {"confidence": confidence, "limit": limit, "coverage": coverage, "keep": keep}

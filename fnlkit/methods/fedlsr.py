@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from fnlkit.core.declarations import method
 from fnlkit.core.parameters import NotNegative, Positive, Rounds, check_arguments
 from fnlkit.federated.client.losses import self_regularized
-from fnlkit.methods.fedavg import Round, fedavg, refuse_mixup
+from fnlkit.methods.fedavg import Round, fedavg
 from fnlkit.methods.warmup import warmup_rounds
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def fedlsr(
     -------
     consistency each round.
     """
-    refuse_mixup(opt, "fedlsr")
+    opt.fit.refuse_mixup("fedlsr")
     warmup = warmup_rounds(warmup, rounds)
     if not opt.fit.augment:
         clients.note("fedlsr: without augmentation the two views of a sample are equal; the consistency term has no effect")

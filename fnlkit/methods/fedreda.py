@@ -16,7 +16,7 @@ from fnlkit.core.parameters import Count, Natural, NotNegative, Positive, Share,
 from fnlkit.federated.client.drift import proximal
 from fnlkit.federated.client.losses.reliable import prior_adjusted, reliable
 from fnlkit.kernels.mixture import gaussians
-from fnlkit.methods.fedavg import Round, refuse_mixup
+from fnlkit.methods.fedavg import Round
 
 if TYPE_CHECKING:
     from fnlkit.federated.client.client import Client, LocalModel
@@ -163,7 +163,7 @@ def fedreda(
     -------
     clean_share (N,) each round after the warm-up, of the clients visited so far.
     """
-    refuse_mixup(opt, "fedreda")
+    opt.fit.refuse_mixup("fedreda")
     shares, ones = np.ones(len(clients)), torch.ones(len(clients), dtype=torch.float64)
     settings: dict[str, Any] = {"threshold": threshold, "agreement": agreement, "smoothing": smoothing, "rate": rate}
     loss = partial(reliable, prior=prior, distil=distil, temperature=temperature, **settings)

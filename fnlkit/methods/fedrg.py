@@ -15,7 +15,7 @@ from fnlkit.core.declarations import method
 from fnlkit.core.parameters import Automatic, NotNegative, Positive, Range, Share, check_arguments
 from fnlkit.federated.client.losses.absorbing import absorbing
 from fnlkit.kernels.mixture import gaussians
-from fnlkit.methods.fedavg import Round, refuse_mixup
+from fnlkit.methods.fedavg import Round
 
 if TYPE_CHECKING:
     from fnlkit.federated.client.client import Client, LocalModel
@@ -211,7 +211,7 @@ def fedrg(
     an even row in the map, so that its samples stay flagged.  Even on well separated classes with a third of wrong labels,
     more than 90 % of the wrong labels are flagged, but less than 70 % of the flagged labels are wrong.
     """
-    refuse_mixup(opt, "fedrg")
+    opt.fit.refuse_mixup("fedrg")
     settings: dict[str, Any] = {"groups": groups, "threshold": threshold, "temperature": temperature, "rate": rate}
     judge = partial(judge_by_geometry, batch_size=opt.fit.batch_size, **settings)
     learn = partial(learn_absorption, lr=lr, momentum=opt.fit.momentum, absorb=absorb, epochs=opt.fit.epochs)

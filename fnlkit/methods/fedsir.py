@@ -19,7 +19,7 @@ from fnlkit.federated.client.losses import partly_distilled
 from fnlkit.federated.server.aggregation import mean
 from fnlkit.federated.server.selection import cohort_size
 from fnlkit.kernels.subspaces import class_similarity, class_subspaces, classify_by_subspaces, lower_group, merge_subspaces
-from fnlkit.methods.fedavg import Round, refuse_mixup
+from fnlkit.methods.fedavg import Round
 from fnlkit.methods.noisy_clients import aware_of_distance, teachers_weight
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ def fedsir(
     -------
     noisy_clients (N,) once; teacher_weight each round.
     """
-    refuse_mixup(opt, "fedsir")
+    opt.fit.refuse_mixup("fedsir")
     cost = math.ceil(len(clients) / cohort_size(clients, getattr(select, "fraction", 0.1)) - 1e-9)
     if cost > rounds:
         raise InputError(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fnlkit.core.declarations import method
 from fnlkit.core.parameters import Count, NotNegative, Rounds, check_arguments
 from fnlkit.federated.client.losses import joint
-from fnlkit.methods.fedavg import Round, fedavg, refuse_mixup
+from fnlkit.methods.fedavg import Round, fedavg
 from fnlkit.methods.warmup import warmup_rounds
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def jointopt(
     The paper's second stage, which trains a new model on the final labels, is left out, as in the comparisons of this field.
     On a client with few classes, alpha pulls predictions towards all classes.
     """
-    refuse_mixup(opt, "jointopt")
+    opt.fit.refuse_mixup("jointopt")
     warmup, settings = warmup_rounds(warmup, rounds), {"alpha": alpha, "beta": beta, "length": length}
 
     def schedule(r: int) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -15,7 +15,7 @@ from fnlkit.core.declarations import declaration, method
 from fnlkit.core.parameters import NotNegative, Positive, Range, Rounds, Share, check_arguments
 from fnlkit.federated.client.losses import label_learning
 from fnlkit.federated.server.robust import rfa
-from fnlkit.methods.fedavg import Round, refuse_mixup
+from fnlkit.methods.fedavg import Round
 from fnlkit.methods.noisy_clients import CLASS_LOSSES, merge_prediction, stages, warm_up
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def maskedoptim(
     -------
     noisy_clients (N,) once.
     """
-    refuse_mixup(opt, "maskedoptim")
+    opt.fit.refuse_mixup("maskedoptim")
     if declaration(opt.aggregate).sums:  # the default, a mean
         opt = replace(opt, aggregate=partial(rfa, variant="public"))
     warmup = first_correction(warmup, rounds)

@@ -14,7 +14,7 @@ from fnlkit.core.parameters import Count, NotNegative, Range, Rounds, check_argu
 from fnlkit.federated.client.losses import near_centroids
 from fnlkit.federated.client.losses.centroids import cosines
 from fnlkit.federated.client.scoring import sample_losses
-from fnlkit.methods.fedavg import Round, refuse_mixup
+from fnlkit.methods.fedavg import Round
 from fnlkit.methods.warmup import forgotten
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def rofl(
     -------
     forget_rate each round.
     """
-    refuse_mixup(opt, "rofl")
+    opt.fit.refuse_mixup("rofl")
     start, centroids = pseudo_from(rounds, start), None
     for r in range(rounds):
         rate = forgotten(r, forget=forget, ramp=ramp)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fnlkit.core.declarations import method
 from fnlkit.core.parameters import Count, Range, Rounds, Share, check_arguments
 from fnlkit.federated.client.losses import refurbished
-from fnlkit.methods.fedavg import Round, fedavg, refuse_mixup
+from fnlkit.methods.fedavg import Round, fedavg
 from fnlkit.methods.warmup import warmup_rounds
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def selfie(
     The benchmarks' code counts missing predictions as class 0.  Labels in the run stay as given; refurbished labels are stored
     as `memory/rows/selfie_label`.
     """
-    refuse_mixup(opt, "selfie")
+    opt.fit.refuse_mixup("selfie")
     warmup, settings = warmup_rounds(warmup, rounds), {"forget": forget, "certain": certain, "length": length}
 
     def schedule(r: int) -> tuple[dict[str, Callable[..., Any]], dict[str, Any]]:

@@ -220,7 +220,7 @@ def test_what_does_not_fit_is_refused(method, options, message):
         CrossFit(*problem(), settings(method, **options), engine="sequential")
 
 
-@pytest.mark.parametrize("missing", ["_predict_fold", "_count_expected", "_count_agreements"])
+@pytest.mark.parametrize("missing", ["predict_fold", "_count_expected", "_count_agreements"])
 def test_a_client_that_misses_a_step_costs_no_more_than_this_client(missing):
     experiment = CrossFit(*problem(), settings(TWO, rounds=6), engine="sequential")
     run_all = experiment.clients.engine.run

@@ -72,6 +72,13 @@ class Fit:
     def changed(self, **values: Any) -> "Fit":
         return replace(self, **values)
 
+    def refuse_mixup(self, method: str) -> None:
+        """Raise InputError if samples are mixed, for a method that trains on separate labels."""
+        if self.mixup:
+            raise InputError(
+                f"{self.mixup:g}: {method} trains on separate labels, which cannot be mixed; remove `mixup`", parameter="mixup"
+            )
+
 
 @dataclass(frozen=True)
 class Plan:
