@@ -107,7 +107,12 @@ show_keywords(estimate, EstimateOptions)
 
 
 def run_estimator(
-    federation: "Federation", dataset: "Callable[..., Any] | Dataset", spec: "str | Spec" = "knn", **options: Any
+    federation: "Federation",
+    dataset: "Callable[..., Any] | Dataset",
+    spec: "str | Spec" = "knn",
+    *,
+    groups: Any = None,
+    **options: Any,
 ) -> tuple[Any, dict[str, Any]]:
     """Return (arrays, facts): the result of `estimate` and metadata about the estimate.
 
@@ -115,6 +120,8 @@ def run_estimator(
     ----------
     federation, dataset, spec, **options
         As in `estimate`.
+    groups : int64 (n,), optional
+        As in `EstimatorInputs`.
 
     Returns
     -------
@@ -130,7 +137,8 @@ def run_estimator(
     spec = parse(spec, "`estimator`")
     part = find(spec, ESTIMATORS, "estimator")
     whole, sends = federation.whole(), declaration(part).sends
-    evidence = EstimatorInputs(whole, dataset, apart=~np.isin(whole.client_indices, federation.client_indices), **options)
+    apart = ~np.isin(whole.client_indices, federation.client_indices)
+    evidence = EstimatorInputs(whole, dataset, apart=apart, groups=groups, **options)
     if evidence.federated and sends is None:
         raise InputError(
             f"`form='federated'`: {spec.name!r} does not declare the replies of clients; add @declare(sends=...) "

@@ -32,6 +32,8 @@ class EstimatorInputs:
     ----------
     federation, dataset
         As in `fnlkit.estimators.estimate`.
+    groups : int64 (n,), optional
+        Of all training samples, if the caller has looked them up.
     apart : bool (m,), optional
         Held-out samples of the clients, which no cross-validated model trains on.
     **options
@@ -61,7 +63,7 @@ class EstimatorInputs:
         The clients' replies to the steps of `fnlkit.estimators.federated.ClientSession`, in order.
     """
 
-    def __init__(self, federation, dataset, *, apart=None, **options):
+    def __init__(self, federation, dataset, *, apart=None, groups=None, **options):
         options = EstimateOptions(**options)
         if len(federation) < 1:
             raise InputError("the federation has no clients yet; pipe it through `fnlkit partition -` first")
@@ -69,7 +71,7 @@ class EstimatorInputs:
         self.positions = np.asarray(federation.client_indices, np.int64)
         self.offsets = np.asarray(federation.client_offsets, np.int64)
         self.labels = np.asarray(federation.given, np.int64)[self.positions]
-        groups = of_federation(federation)
+        groups = of_federation(federation) if groups is None else groups
         self.groups = None if groups is None or options.sites is not None else groups[self.positions]
         self.apart = np.zeros(len(self.labels), bool) if apart is None else np.asarray(apart, bool)
         self.run, self.warm_up, self.engine, self.device = options.run, options.warm_up, options.engine, options.device

@@ -40,6 +40,35 @@ def must_differ(files: Mapping[str, str | os.PathLike[str] | None]) -> None:
             raise InputError(f"{option} {path}: {other} names the same file; choose another name for one of the two")
 
 
+def must_be_finished(target: str, resume: object) -> None:
+    """Raise if `target` is an unfinished run that is not resumed, because its rounds would be lost.
+
+    Parameters
+    ----------
+    target : str
+    resume : path or Run, optional
+        The run that is continued.
+
+    Raises
+    ------
+    InputError
+    """
+    named = isinstance(resume, (str, os.PathLike))
+    if not os.path.isfile(target) or named and os.path.realpath(resume) == os.path.realpath(target):
+        return
+    from fnlkit.artifacts.run import Run
+
+    try:
+        run = Run.read(target)
+    except InputError:
+        return  # another file, or a damaged one
+    if run.history and not run.finished:
+        raise InputError(
+            f"`output` {target}: contains {len(run.history):,} rounds of an unfinished run; add `resume={target!r}` to "
+            "continue it, or `overwrite=True` to replace it"
+        )
+
+
 @contextmanager
 def lock_output(output: str | os.PathLike[str] | None, option: str = "`output`") -> Iterator[None]:
     """Lock a file that will be written.

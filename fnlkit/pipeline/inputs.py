@@ -1,4 +1,4 @@
-"""Inputs of a command: the federation, its data set, rows beside its samples, and the backbone that encodes them."""
+"""Inputs of a command: the federation, its data set, groups, ledger and rows, and the backbone that encodes samples."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.paths import display_path
 from fnlkit.core.errors import InputError
 from fnlkit.datasets.dataset import Dataset, must_be
-from fnlkit.datasets.loading import to_dataset
+from fnlkit.datasets.groups import of_federation
+from fnlkit.datasets.loading import ledger_path, to_dataset
 from fnlkit.encoders.features import choose_backbone, embed_samples, names_backbone, with_backbone
 from fnlkit.estimators.absent_classes import select_classes
 from fnlkit.estimators.rows import of_table, read_rows
@@ -25,14 +26,11 @@ if TYPE_CHECKING:  # Run imports torch, which many functions do not need
     from fnlkit.artifacts.run import Run
 
 FilePath = str | os.PathLike[str]
-# A name of `fnlkit data list`, a file or folder, or a data set in memory.
-Samples = FilePath | Dataset
+Samples = FilePath | Dataset  # a name of `fnlkit data list`, a file or folder, or a data set in memory
 Labels = FilePath | Federation
 Model: TypeAlias = "FilePath | Run"
-# Receives a note; None prints nothing.
-Say = Callable[[str], object] | None
-# Receives the numbers of finished and of all steps, and what is computed.
-Progress = Callable[[int, int, str], object] | None
+Say = Callable[[str], object] | None  # receives a note; None prints nothing
+Progress = Callable[[int, int, str], object] | None  # receives the numbers of finished and of all steps, and their name
 
 
 def print_note(text: str) -> None:
@@ -41,15 +39,15 @@ def print_note(text: str) -> None:
 
 
 def is_path(value: object) -> TypeGuard[FilePath]:
-    """Return whether a value is a path."""
+    """Whether a value is a path."""
     return isinstance(value, (str, os.PathLike))
 
 
 def name_source(value: object) -> str | None:
-    """Return the name of an input in the provenance: path, name of a data set, type of another object, or None for None."""
-    if value is None or isinstance(value, Dataset):
-        return None if value is None else value.name
-    return os.fspath(value) if is_path(value) else f"{type(value).__name__} in memory"
+    """Name an input in the provenance: path, name of a data set, type of another object, or None for None."""
+    if value is None or is_path(value):
+        return None if value is None else os.fspath(value)
+    return value.name if isinstance(value, Dataset) else f"{type(value).__name__} in memory"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,14 +58,11 @@ class Given:
     ----------
     federation : Federation
     options : dict
-        Options of the command; `dataset`, `embeddings` and `probabilities` are paths, specs, objects or None.
-    backbone : str
+        Of the command; `dataset`, `embeddings`, `probabilities` and `ledger` are paths, specs, objects or None.
+    backbone, device : str
         As for `fnlkit.encoders.features.choose_backbone`.
-    device : str
-    say : callable(str) or None
-        Receives notes on unverified assumptions and on the choice of the backbone.
-    progress : callable(done, total) or None
-        Called while a backbone encodes samples.
+    say, progress : callable or None
+        Receive notes, and (done, total) while a backbone encodes samples.
     """
 
     federation: Federation
@@ -86,32 +81,38 @@ class Given:
     @cached_property
     def checked(self) -> Dataset:
         """The data set, after a check that it is the one of the federation."""
-        trust = must_be(self.dataset, self.federation.meta, len(self.federation.given), what="the federation")
-        if trust and self.say:
-            self.say(trust)
+        if (warning := self._check()) and self.say:
+            self.say(warning)
         return self.dataset
+
+    def _check(self):
+        return must_be(self.dataset, self.federation.meta, len(self.federation.given), what="the federation")
 
     @cached_property
     def encoded(self) -> Dataset:
         """The data set, encoded by the backbone if there is one."""
-        return self.encode(choose_backbone(self.dataset, self.backbone, say=self.say))
-
-    def encode(self, spec: str | None) -> Dataset:
-        """Return the data set, encoded by another backbone."""
+        self._check()  # experiment and estimator print its warning
+        spec = choose_backbone(self.dataset, self.backbone, say=self.say)
         return with_backbone(self.dataset, spec, device=self.device, progress=self.progress)
 
-    def embed(self, spec: str) -> Any:
-        """Return the vectors (n, d) of the training samples by another backbone."""
-        return embed_samples(self.dataset, spec, device=self.device, progress=self.progress)
+    @cached_property
+    def groups(self) -> Any:
+        """The group (n,) of each training sample, or None."""
+        return of_federation(self.federation)
+
+    @cached_property
+    def ledger(self) -> FilePath | None:
+        """Path of the ledger, or None. Without `privacy_key`, draws follow from the seed, and nothing is released."""
+        chosen, key = self.options.get("ledger"), self.options.get("privacy_key")
+        return None if chosen is None and key is None else ledger_path(chosen, self.federation.dataset)
 
     @cached_property
     def embeddings(self) -> Any:
         """Vectors (n, d) of the training samples from a file, an array or the backbone that `embeddings` names; or None."""
         value = self.options.get("embeddings")
-        if not is_path(value):
-            return value
-        path = os.fspath(value)
-        return self.embed(path) if names_backbone(path) else read_rows(path, "embeddings", self.federation)
+        if is_path(value) and names_backbone(os.fspath(value)):
+            return embed_samples(self.dataset, os.fspath(value), device=self.device, progress=self.progress)
+        return read_rows(os.fspath(value), "embeddings", self.federation) if is_path(value) else value
 
     @cached_property
     def probabilities(self) -> Any:
@@ -132,9 +133,7 @@ def read_inputs(federation: Labels, options: object = None, **changes: Any) -> G
     ----------
     federation : Federation, path or ``-``
     options : dataclass, optional
-        Its fields `dataset`, `embeddings`, `probabilities`, `backbone`, `device`, `say` and `progress` are used.
-    **changes
-        Fields that differ from `options`.
+        Options of the command, as for `Given`; `changes` replace its fields.
     """
     if is_path(federation):
         federation = Federation.read(os.fspath(federation))

@@ -336,6 +336,7 @@ def estimate_noise(federation: Labels, estimator: str = "knn", **options: Any) -
         given.federation,
         encoded,
         str(estimator),
+        groups=given.groups,
         **{entry.name: getattr(chosen, entry.name) for entry in fields(EstimateOptions)} | inputs,
     )
     record = provenance(

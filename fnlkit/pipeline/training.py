@@ -13,12 +13,18 @@ from fnlkit.core import presets
 from fnlkit.core.errors import InputError
 from fnlkit.core.options import keywords_of, pick
 from fnlkit.core.spec import bind, parse
-from fnlkit.datasets.loading import ledger_path
-from fnlkit.encoders.features import check_backbone, choose_backbone, choose_head
+from fnlkit.encoders.features import check_backbone, choose_backbone, choose_head, embed_samples, with_backbone
 from fnlkit.experiment import solved
 from fnlkit.experiment.bound_method import BoundMethod
 from fnlkit.experiment.loggers import check_loggers, open_loggers
-from fnlkit.experiment.output import lock_output, metrics_file, metrics_path, must_differ, torch_threads
+from fnlkit.experiment.output import (
+    lock_output,
+    metrics_file,
+    metrics_path,
+    must_be_finished,
+    must_differ,
+    torch_threads,
+)
 from fnlkit.experiment.references import arrange
 from fnlkit.experiment.settings import Settings, TrainOptions
 from fnlkit.federated.engines import EngineOptions
@@ -93,49 +99,51 @@ def train(federation: Labels, method: str | None = None, **options: Any) -> Trai
     """
     run = Training(**pick(Training, options))
     keywords = options if method is None else {"method": str(method), **options}
-    settings, run = _of_head(_settings_of(run, keywords), run)
+    settings = _settings_of(run, keywords)
     check_loggers(run.log, run.output)
+    settings, run = _of_head(settings, run)
     previous = _resume(run.resume, run.say)
     given = read_inputs(federation, run, backbone=_choose_backbone(run, previous))
     federation = given.federation
     needs = BoundMethod.of(settings.method).needs
-    arrange(federation, needs & {"truth"}, settings.method)  # before samples are encoded
-    if "linear" in needs:
-        settings = replace(settings, model=_linear_network(settings.model, settings.method))
-    data, vectors, settings = _samples(given, settings)
-    if "head" not in needs:  # such a method trains hidden layers
-        settings = replace(settings, model=choose_head(data, settings.model))
     target = "-" if run.output is None else os.fspath(run.output)
     rows = metrics_path(target, run.metrics and os.fspath(run.metrics))
-    # Without a key nothing is released: the draws of a simulation follow from the seed.
-    written = ledger_path("none" if run.privacy_key is None and run.ledger is None else run.ledger, federation.dataset)
-    must_differ({"`output`": target, "`metrics`": rows, "`ledger`": written, "`privacy_key`": run.privacy_key})
-    if "linear" in needs and solved.can_solve(settings, data, run.engine):
-        with lock_output(target), lock_output(rows, "`metrics`"):
-            if not run.overwrite:
-                _keep_unfinished(target, run.resume)
+    must_differ({"`output`": target, "`metrics`": rows, "`ledger`": given.ledger, "`privacy_key`": run.privacy_key})
+    arrange(federation, needs & {"truth"}, settings.method)
+    with lock_output(target), lock_output(rows, "`metrics`"):
+        if not run.overwrite:
+            must_be_finished(target, run.resume)
+        if "linear" in needs:
+            settings = replace(settings, model=_linear_network(settings.model, settings.method))
+        data, vectors, settings = _samples(given, settings)
+        if "head" not in needs:  # such a method trains hidden layers
+            settings = replace(settings, model=choose_head(data, settings.model))
+        if "linear" in needs and solved.can_solve(settings, data, run.engine):
             return _solve(federation, data, settings, run, previous, target, rows)
+        return _train_rounds(given, data, vectors, settings, run, previous, target, rows)
+
+
+def _train_rounds(given, data, vectors, settings, run, previous, target, rows):
+    """Run the rounds of an experiment; write the run and its metrics."""
     from fnlkit.experiment.crossfit import make_experiment
 
-    with lock_output(target), lock_output(rows, "`metrics`"), torch_threads():
-        if not run.overwrite:
-            _keep_unfinished(target, run.resume)
+    with torch_threads():
         experiment = make_experiment(
-            federation,
+            given.federation,
             data,
             settings,
             resume=previous,
             accept_code_change=run.accept_code_change,
             embeddings=vectors,
-            release_ledger=written,
+            release_ledger=given.ledger,
             privacy_key=run.privacy_key,
             **{entry.name: getattr(run, entry.name) for entry in fields(EngineOptions)},
         )
         experiment.provenance.append(
             provenance("train", fingerprint=run.fingerprint, **asdict(settings), engine=run.engine, device=run.device)
         )
-        watched = run.watch(experiment) if run.watch else _PrintedNotes(experiment.clients, run.say, run.on_round)
         log_to = open_loggers(run.log, target, asdict(settings), experiment.history)
+        watched = run.watch(experiment) if run.watch else _PrintedNotes(experiment.clients, run.say, run.on_round)
         with log_to as log, metrics_file(rows, experiment.history) as write, watched as shown:
 
             def row_done(row: dict[str, object]) -> None:
@@ -266,22 +274,6 @@ def _resume(resume, say):
     return None
 
 
-def _keep_unfinished(target, resume):
-    """Raise if `target` is an unfinished run that is not resumed, because its rounds would be lost."""
-    named = isinstance(resume, (str, os.PathLike))
-    if not os.path.isfile(target) or named and os.path.realpath(resume) == os.path.realpath(target):
-        return
-    try:
-        run = TrainedRun.read(target)
-    except InputError:
-        return  # another file, or a damaged one
-    if run.history and not run.finished:
-        raise InputError(
-            f"`output` {target}: contains {len(run.history):,} rounds of an unfinished run; add `resume={target!r}` to "
-            "continue it, or `overwrite=True` to replace it"
-        )
-
-
 def _choose_backbone(run, previous):
     """Return the backbone of a run: the given one, or that of a resumed run; none for the published setting of a preset."""
     if run.backbone != "auto":
@@ -303,12 +295,13 @@ def _samples(given, settings):
         encoded = given.encoded
         return encoded, encoded.x_train if needs and encoded.features is not None else vectors, settings
     if needs and (spec := choose_backbone(data)):
-        vectors = given.embed(spec)
+        vectors = embed_samples(data, spec, device=given.device, progress=given.progress)
     from fnlkit.encoders.pretrained import find_frozen_part
     from fnlkit.experiment.augmentation import augmentation
 
     if not augmentation(settings.augment, data.kind, data.x_train.shape[1:]):
         frozen, model = find_frozen_part(settings.model, data, given.say)
         if frozen:
-            return given.encode(frozen), vectors, replace(settings, model=model)
+            data = with_backbone(data, frozen, device=given.device, progress=given.progress)
+            return data, vectors, replace(settings, model=model)
     return data, vectors, settings
