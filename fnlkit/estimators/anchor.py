@@ -23,7 +23,7 @@ from fnlkit.kernels.scores import anchor_transition, transition
 if TYPE_CHECKING:
     from fnlkit.estimators.federated import ClientSession
     from fnlkit.estimators.inputs import EstimatorInputs
-    from fnlkit.federated.client.client import Client, LocalModel
+    from fnlkit.federated.client.client import Client, LocalModel, Received
 
 
 # Prevents the inverse of a nearly singular transition from amplifying rounding errors of softmax.
@@ -144,16 +144,12 @@ def by_clients(evidence: "EstimatorInputs", session: "ClientSession", T: np.ndar
     return Judgment(level, *interval, level, issue, flagged, guess, T, transition(replies["relabeled"].numpy()))
 
 
-def reply_typical(
-    client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, top: int
-) -> "dict[str, torch.Tensor]":
+def reply_typical(client: "Client", model: "LocalModel", received: "Received", *, top: int) -> "dict[str, torch.Tensor]":
     """Reply the `top` largest probabilities of each class (C, top), or all if there are fewer."""
     return {"typical": torch.from_numpy(np.sort(federated.predictions(client), 0)[-top:].T.copy())}
 
 
-def reply_anchors(
-    client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, average: bool
-) -> "dict[str, torch.Tensor]":
+def reply_anchors(client: "Client", model: "LocalModel", received: "Received", *, average: bool) -> "dict[str, torch.Tensor]":
     """Reply the predictions (C, C) at the anchors of the wanted classes.
 
     Rows of other classes are 0. With averaging, a row is the sum of all predictions at or above the anchor's probability.
@@ -166,7 +162,7 @@ def reply_anchors(
     return {"anchors": torch.from_numpy(hits.T.astype(np.float64) @ p), "anchor_numbers": numbers}
 
 
-def judge_at_home(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> dict[str, Any]:
+def judge_at_home(client: "Client", model: "LocalModel", received: "Received") -> dict[str, Any]:
     """Reply the mean and a histogram of the issue scores and the counts of relabeled classes; keep the judgment."""
     labels = client.y.numpy()
     true = true_posterior(federated.predictions(client), labels, received["T"].numpy())

@@ -19,7 +19,7 @@ from fnlkit.kernels.streams import stream
 
 if TYPE_CHECKING:
     from fnlkit.estimators.inputs import EstimatorInputs
-    from fnlkit.federated.client.client import Client, LocalModel
+    from fnlkit.federated.client.client import Client, LocalModel, Received
 
 
 # Hidden units, batch size and learning rate (Adam) of the network that each client trains.
@@ -73,7 +73,7 @@ def aum(evidence: "EstimatorInputs", *, epochs: Count = 10, percentile: Percenti
 
 
 def judge_margins(
-    client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, epochs: int, percentile: float, seed: int
+    client: "Client", model: "LocalModel", received: "Received", *, epochs: int, percentile: float, seed: int
 ) -> dict[str, Any]:
     """Reply counts by guessed and given label; keep the judgment of each sample."""
     points, labels = client.rows["input/embedding"].numpy(), client.y.numpy()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from fnlkit.estimators.federated import ClientSession
     from fnlkit.estimators.inputs import EstimatorInputs
-    from fnlkit.federated.client.client import Client, LocalModel
+    from fnlkit.federated.client.client import Client, LocalModel, Received
 
 
 @declare(
@@ -135,7 +135,7 @@ def by_clients(evidence: "EstimatorInputs", session: "ClientSession", thresholds
     return judgment(replies["cells"].numpy(), replies["counts"].numpy(), evidence.seed, evidence.independence, *rows)
 
 
-def reply_label_sums(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> "dict[str, torch.Tensor]":
+def reply_label_sums(client: "Client", model: "LocalModel", received: "Received") -> "dict[str, torch.Tensor]":
     """Reply, for each label, the sum (C,) of the given labels' probabilities and the number of samples."""
     import torch
 
@@ -145,7 +145,7 @@ def reply_label_sums(client: "Client", model: "LocalModel", received: "dict[str,
     return {"label_sums": torch.from_numpy(sums), "label_numbers": torch.from_numpy(numbers)}
 
 
-def reply_counts(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> "dict[str, torch.Tensor]":
+def reply_counts(client: "Client", model: "LocalModel", received: "Received") -> "dict[str, torch.Tensor]":
     """Reply cells (3, C) and counts (C, C); keep the judgment.
 
     The thresholds are the received ones if there are any, otherwise the client's.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from fnlkit.estimators.federated import ClientSession
     from fnlkit.estimators.inputs import EstimatorInputs
-    from fnlkit.federated.client.client import Client, LocalModel
+    from fnlkit.federated.client.client import Client, LocalModel, Received
     from fnlkit.federated.server.clients import Replies
 
 
@@ -132,7 +132,7 @@ def ask_clients(
 
 
 def judge_at_home(
-    client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, prior: float, seed: int
+    client: "Client", model: "LocalModel", received: "Received", *, prior: float, seed: int
 ) -> "dict[str, torch.Tensor]":
     """Reply the range of the number of wrong labels and the expected counts in whole numbers; keep the judgment of samples."""
     import torch

@@ -22,7 +22,7 @@ from fnlkit.methods.fedavg import Round, fedavg
 
 if TYPE_CHECKING:
     from fnlkit.estimators.inputs import EstimatorInputs
-    from fnlkit.federated.client.client import Client, LocalModel
+    from fnlkit.federated.client.client import Client, LocalModel, Received
     from fnlkit.federated.client.network import Model
     from fnlkit.federated.server.clients import Clients
     from fnlkit.federated.server.optimizers.optimizer import FedOpt
@@ -98,7 +98,7 @@ def judge_scores(scores: np.ndarray, among: np.ndarray, tau: float, side: str) -
     return (1 - rank, scores < tau) if side == "below" else (rank, scores >= tau)
 
 
-def judge_at_home(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, side: str) -> dict[str, Any]:
+def judge_at_home(client: "Client", model: "LocalModel", received: "Received", *, side: str) -> dict[str, Any]:
     """Reply the counts of relabeled classes; keep the judgment of the energies in the client's state."""
     tau, absent = float(received["tau"]), float(received["absent"])
     scores = client.rows.pop("scores_local", torch.full((len(client),), absent, dtype=torch.float64)).numpy()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fnlkit.artifacts.exchange import Traffic
     from fnlkit.estimators.inputs import EstimatorInputs
     from fnlkit.experiment.experiment import Experiment
-    from fnlkit.federated.client.client import Client, LocalModel
+    from fnlkit.federated.client.client import Client, LocalModel, Received
     from fnlkit.federated.client.inputs import Inputs
     from fnlkit.federated.server.clients import Replies
 
@@ -169,7 +169,7 @@ def describe_traffic(traffic: "Traffic", sends: Mapping[str, Any]) -> dict[str, 
 
 
 # ---- on the client
-def keep_predictions(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> None:
+def keep_predictions(client: "Client", model: "LocalModel", received: "Received") -> None:
     """Keep the received model's probabilities (n, C) of all samples or of one fold.
 
     Inputs are scaled as in the model's training.
@@ -198,7 +198,7 @@ def predictions(client: "Client") -> np.ndarray:
     return (client.rows["estimate/probabilities"] if stored is None else stored).numpy().astype(np.float64)
 
 
-def reply_predicted(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> dict[str, Any]:
+def reply_predicted(client: "Client", model: "LocalModel", received: "Received") -> dict[str, Any]:
     """Reply the counts (C, C) of samples by predicted class and given label."""
     return {"predicted": table_of(predictions(client).argmax(1), client.y, client.classes)}
 

@@ -19,10 +19,8 @@ from fnlkit.kernels.scores import transition
 from fnlkit.methods.neighbor_votes import neighbors_for
 
 if TYPE_CHECKING:
-    import torch
-
     from fnlkit.estimators.inputs import EstimatorInputs
-    from fnlkit.federated.client.client import Client, LocalModel
+    from fnlkit.federated.client.client import Client, LocalModel, Received
 
 
 # With fewer samples per class than this, votes are wrong on clean labels of even the easiest images.
@@ -142,9 +140,7 @@ def by_clients(evidence: "EstimatorInputs", k: int, settings: dict[str, Any]) ->
     return Judgment(wrong / sizes, *evidence.interval(wrong), share, issue, flagged, guess, T, client_T)
 
 
-def vote_at_home(
-    client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, settings: dict[str, Any]
-) -> dict[str, Any]:
+def vote_at_home(client: "Client", model: "LocalModel", received: "Received", *, settings: dict[str, Any]) -> dict[str, Any]:
     """Reply counts (C, C) of samples by vote and label and the mean disagreement; keep the values per sample."""
     import torch
 

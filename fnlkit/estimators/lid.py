@@ -19,7 +19,7 @@ from fnlkit.methods.fedcorr import fedcorr
 
 if TYPE_CHECKING:
     from fnlkit.estimators.inputs import EstimatorInputs
-    from fnlkit.federated.client.client import Client, LocalModel
+    from fnlkit.federated.client.client import Client, LocalModel, Received
 
 
 @declare(sends={**federated.PREDICTED, **federated.RELABELED, **FLAGGED, **(declaration(fedcorr).sends or {})}, cite="Xu 2022")
@@ -103,7 +103,7 @@ def _note_left_out(evidence, left_out):
         )
 
 
-def judge_at_home(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, seed: int) -> dict[str, Any]:
+def judge_at_home(client: "Client", model: "LocalModel", received: "Received", *, seed: int) -> dict[str, Any]:
     """Reply a noisy client's number of flagged labels and the counts of relabeled classes; keep the judgment."""
     losses = client.rows["loss"].numpy().astype(np.float64)
     issue, large = split(losses, np.array([0, len(losses)]), seed)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from fnlkit.estimators.federated import ClientSession
     from fnlkit.estimators.inputs import EstimatorInputs
-    from fnlkit.federated.client.client import Client, LocalModel
+    from fnlkit.federated.client.client import Client, LocalModel, Received
     from fnlkit.federated.server.clients import Replies
 
 
@@ -94,14 +94,14 @@ def of_counts(evidence: "EstimatorInputs", session: "ClientSession", replies: "R
     )  # fmt: skip
 
 
-def reply_losses(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> "dict[str, torch.Tensor]":
+def reply_losses(client: "Client", model: "LocalModel", received: "Received") -> "dict[str, torch.Tensor]":
     """Reply the cross entropy (n,) of each sample."""
     import torch
 
     return {"losses": torch.from_numpy(cross_entropies(federated.predictions(client), client.y.numpy()))}
 
 
-def split_losses(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, seed: int) -> dict[str, Any]:
+def split_losses(client: "Client", model: "LocalModel", received: "Received", *, seed: int) -> dict[str, Any]:
     """Reply the number and the mean of losses in the upper Gaussian.
 
     The mixture is the received one if there is one, otherwise the client's.

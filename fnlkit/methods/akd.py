@@ -23,7 +23,7 @@ from fnlkit.methods.neighbor_votes import limit_neighbors, vote
 from fnlkit.methods.nnc import nnc
 
 if TYPE_CHECKING:
-    from fnlkit.federated.client.client import Client, LocalModel
+    from fnlkit.federated.client.client import Client, LocalModel, Received
     from fnlkit.federated.client.network import Model
     from fnlkit.federated.server.clients import Clients
     from fnlkit.federated.server.optimizers.optimizer import FedOpt
@@ -49,12 +49,12 @@ def schedule(rounds: int, source: str, level: float, at: int) -> int | None:
 
 
 # ---- on the client
-def measure_square(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> dict[str, Any]:
+def measure_square(client: "Client", model: "LocalModel", received: "Received") -> dict[str, Any]:
     """Reply the mean square of the client's embeddings."""
     return {"embedding_square": client.rows["input/embedding"].double().square().mean().cpu()}
 
 
-def measure_moments(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> dict[str, Any]:
+def measure_moments(client: "Client", model: "LocalModel", received: "Received") -> dict[str, Any]:
     """Reply the mean and the mean square of each dimension of the client's embeddings, (2, D), or zeros."""
     x = client.rows["input/embedding"].double()
     moments = torch.stack([x.mean(0), x.square().mean(0)]).cpu()

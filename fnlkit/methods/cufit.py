@@ -16,22 +16,20 @@ from fnlkit.methods.fedavg import Round, fedavg
 from fnlkit.methods.missed import catching_up
 
 if TYPE_CHECKING:
-    import torch
-
-    from fnlkit.federated.client.client import Client, LocalModel
+    from fnlkit.federated.client.client import Client, LocalModel, Received
     from fnlkit.federated.client.network import Model
     from fnlkit.federated.server.clients import Clients
     from fnlkit.federated.server.optimizers.optimizer import FedOpt
 
 
 # ---- on the client
-def choose_agreed(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> None:
+def choose_agreed(client: "Client", model: "LocalModel", received: "Received") -> None:
     """Write rows["keep"]: 1 for samples whose label the model predicts, 0 for the others."""
     logits = model(client.x)
     client.rows["keep"] = (logits.argmax(-1).cpu() == client.y.cpu()).to(logits.dtype)
 
 
-def choose_once(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> None:
+def choose_once(client: "Client", model: "LocalModel", received: "Received") -> None:
     """Let a client that missed the round of the probe choose by the model that it receives first."""
     if "keep" not in client.rows:
         choose_agreed(client, model, received)

@@ -20,14 +20,14 @@ from fnlkit.methods.warmup import warmup_rounds
 from fnlkit.models.pair_output import both, must_be_pair
 
 if TYPE_CHECKING:
-    from fnlkit.federated.client.client import Client, LocalModel
+    from fnlkit.federated.client.client import Client, LocalModel, Received
     from fnlkit.federated.client.network import Model
     from fnlkit.federated.server.clients import Clients
     from fnlkit.federated.server.optimizers.optimizer import FedOpt
 
 
 # ---- on the client
-def divide(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, seed: int) -> None:
+def divide(client: "Client", model: "LocalModel", received: "Received", *, seed: int) -> None:
     """Store each model's probabilities (n, 2) that labels are right (co-divide, line 4)."""
     logits, labels = both(model.features(client.x)).cpu().double(), client.y.cpu()
     clean = [lower_probability(sample_losses(part, labels).numpy(), seed=seed) for part in logits.unbind(-2)]

@@ -16,7 +16,7 @@ from fnlkit.federated.server.selection import cohort_size
 from fnlkit.methods.missed import complete_levels
 
 if TYPE_CHECKING:
-    from fnlkit.federated.client.client import Client, LocalModel
+    from fnlkit.federated.client.client import Client, LocalModel, Received
     from fnlkit.federated.client.network import Model
     from fnlkit.federated.server.clients import Clients, Replies
     from fnlkit.federated.server.optimizers.optimizer import FedOpt
@@ -33,7 +33,7 @@ SCORED = {
 
 @declare(choices={"name": ("scores_global", "scores_local")})
 def score_samples(
-    client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, name: str, score: str, keep: bool = False
+    client: "Client", model: "LocalModel", received: "Received", *, name: str, score: str, keep: bool = False
 ) -> dict[str, Any]:
     """Reply scores (n,) of the samples by the current model.
 
@@ -47,13 +47,13 @@ def score_samples(
     return {name: scores}
 
 
-def keep_scores(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, score: str) -> None:
+def keep_scores(client: "Client", model: "LocalModel", received: "Received", *, score: str) -> None:
     """Store the scores of the received model instead of sending them."""
     client.rows["scores_global"] = SCORES[score](model(client.x)).double().cpu()
 
 
 def estimate_own_level(
-    client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, percentile: float, side: str, score: str
+    client: "Client", model: "LocalModel", received: "Received", *, percentile: float, side: str, score: str
 ) -> "dict[str, torch.Tensor]":
     """Reply only the noise level, with a threshold from the scores of the client."""
     before = client.rows.pop("scores_global").numpy()

@@ -26,7 +26,7 @@ from fnlkit.methods.fedavg import Round, fedavg, follows_schedule
 from fnlkit.methods.missed import ask_again
 
 if TYPE_CHECKING:
-    from fnlkit.federated.client.client import Batch, Client, LocalModel
+    from fnlkit.federated.client.client import Batch, Client, LocalModel, Received
     from fnlkit.federated.client.network import Model
     from fnlkit.federated.server.clients import Clients
     from fnlkit.federated.server.optimizers.optimizer import FedOpt
@@ -67,7 +67,7 @@ LOSSES = {"cross-entropy": sample_losses, "double-softmax": double_softmax_losse
 def score_locally(
     client: "Client",
     model: "LocalModel",
-    received: "dict[str, torch.Tensor]",
+    received: "Received",
     *,
     k: int,
     variant: Literal["paper", "fedcorr"],
@@ -91,7 +91,7 @@ def score_locally(
 def find_and_relabel(
     client: "Client",
     model: "LocalModel",
-    received: "dict[str, torch.Tensor]",
+    received: "Received",
     *,
     ratio: float,
     confidence: float,
@@ -117,9 +117,7 @@ def find_and_relabel(
     return {"noise_level": torch.tensor(noisy.mean(), dtype=torch.float64)}
 
 
-def relabel_confident(
-    client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, confidence: float, strict: bool
-) -> None:
+def relabel_confident(client: "Client", model: "LocalModel", received: "Received", *, confidence: float, strict: bool) -> None:
     """After fine-tuning, relabel every sample that has a confident global prediction."""
     relabel(client, torch.arange(len(client)), model(client.x).softmax(-1).cpu(), confidence, strict)
 

@@ -20,7 +20,7 @@ from fnlkit.kernels.mixture import fit_from
 from fnlkit.methods.fedavg import Round
 
 if TYPE_CHECKING:
-    from fnlkit.federated.client.client import Client, LocalModel
+    from fnlkit.federated.client.client import Client, LocalModel, Received
     from fnlkit.federated.client.network import Model
     from fnlkit.federated.server.clients import Clients
     from fnlkit.federated.server.optimizers.optimizer import FedOpt
@@ -48,7 +48,7 @@ def filter_losses(logits: "torch.Tensor", labels: "torch.Tensor", losses: str) -
 def filter_samples(
     client: "Client",
     model: "LocalModel",
-    received: "dict[str, torch.Tensor]",
+    received: "Received",
     *,
     level: float,
     relabel_level: float,
@@ -79,9 +79,7 @@ def filter_samples(
         client.state["filter_bias"] = torch.full((client.classes,), 1 / client.classes).to(model.weights)
 
 
-def fit_filter(
-    client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, losses: str
-) -> "dict[str, torch.Tensor]":
+def fit_filter(client: "Client", model: "LocalModel", received: "Received", *, losses: str) -> "dict[str, torch.Tensor]":
     """Reply the mixture of the local model's losses (eq. 2).
 
     If there is a global mixture, the fit starts from it.
@@ -92,7 +90,7 @@ def fit_filter(
 
 
 def update_bias(
-    client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, momentum: float, debias: float, sure: float
+    client: "Client", model: "LocalModel", received: "Received", *, momentum: float, debias: float, sure: float
 ) -> None:
     """Update the class bias b with the mean prediction on confident samples (eq. 12)."""
     logits, bias = model(client.x), client.state["filter_bias"]

@@ -20,7 +20,7 @@ from fnlkit.federated.privacy import debias, randomized_response, to_simplex
 from fnlkit.methods.fedavg import Round
 
 if TYPE_CHECKING:
-    from fnlkit.federated.client.client import Client, LocalModel
+    from fnlkit.federated.client.client import Client, LocalModel, Received
     from fnlkit.federated.client.network import Model
     from fnlkit.federated.server.clients import Clients
     from fnlkit.federated.server.optimizers.optimizer import FedOpt
@@ -31,9 +31,7 @@ LARGE_ERROR = 0.08
 
 
 # ---- on the client
-def release_labels(
-    client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, epsilon: float | None
-) -> dict[str, Any]:
+def release_labels(client: "Client", model: "LocalModel", received: "Received", *, epsilon: float | None) -> dict[str, Any]:
     """Reply label counts after randomized response (Algorithm 1, lines 2 to 6).
 
     Each given label is flipped once with T_DP.

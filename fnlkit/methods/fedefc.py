@@ -20,7 +20,7 @@ from fnlkit.methods.fedavg import Round
 from fnlkit.methods.prestopping import ACCURACY, monitoring_rounds, prestop
 
 if TYPE_CHECKING:
-    from fnlkit.federated.client.client import Client, LocalModel
+    from fnlkit.federated.client.client import Client, LocalModel, Received
     from fnlkit.federated.client.network import Model
     from fnlkit.federated.server.clients import Clients
     from fnlkit.federated.server.optimizers.optimizer import FedOpt
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 def estimate_transition(
     client: "Client",
     model: "LocalModel",
-    received: "dict[str, torch.Tensor]",
+    received: "Received",
     *,
     rule: Literal["cleanlab", "largest"],
     weighting: str,

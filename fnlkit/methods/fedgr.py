@@ -20,7 +20,7 @@ from fnlkit.kernels.mixture import gaussians
 from fnlkit.methods.fedavg import Round
 
 if TYPE_CHECKING:
-    from fnlkit.federated.client.client import Client, LocalModel
+    from fnlkit.federated.client.client import Client, LocalModel, Received
     from fnlkit.federated.client.network import Model
     from fnlkit.federated.server.clients import Clients
     from fnlkit.federated.server.optimizers.optimizer import FedOpt
@@ -33,7 +33,7 @@ BINS, WIDTH = 400, 0.05
 def revise_labels(
     client: "Client",
     model: "LocalModel",
-    received: "dict[str, torch.Tensor]",
+    received: "Received",
     *,
     revising: bool,
     silent: bool,
@@ -99,7 +99,7 @@ def relabel(
 
 
 def average_and_count(
-    client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, beta: float, epochs: int, batch_size: int
+    client: "Client", model: "LocalModel", received: "Received", *, beta: float, epochs: int, batch_size: int
 ) -> "dict[str, torch.Tensor]":
     """Move the averaged model along the local training, and reply the numbers of samples by mean loss."""
     steps = epochs * -(-len(client) // min(batch_size, len(client)))

@@ -19,7 +19,7 @@ from fnlkit.kernels.mixture import gaussians
 from fnlkit.methods.fedavg import Round
 
 if TYPE_CHECKING:
-    from fnlkit.federated.client.client import Client, LocalModel
+    from fnlkit.federated.client.client import Client, LocalModel, Received
     from fnlkit.federated.client.network import Model
     from fnlkit.federated.server.clients import Clients
     from fnlkit.federated.server.optimizers.optimizer import FedOpt
@@ -29,7 +29,7 @@ FEWEST = 20
 
 
 # ---- on the client
-def predict_as_teacher(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> None:
+def predict_as_teacher(client: "Client", model: "LocalModel", received: "Received") -> None:
     """Write the teacher's logits (n, C), and allocate the rows of the loss at the first visit."""
     teacher, kind = received["teacher"].to(model.weights), model.weights.dtype
     client.rows["reda_teacher"] = model.score(model.network, teacher, client.x, client.inputs).cpu().to(kind)
@@ -40,7 +40,7 @@ def predict_as_teacher(client: "Client", model: "LocalModel", received: "dict[st
 
 
 def judge_samples(
-    client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, judge: bool, momentum: float, epochs: int
+    client: "Client", model: "LocalModel", received: "Received", *, judge: bool, momentum: float, epochs: int
 ) -> "dict[str, torch.Tensor]":
     """Move the probabilities of being clean towards the smaller losses of each class; reply the share of clean uses."""
     if judge:

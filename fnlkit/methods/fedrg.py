@@ -18,7 +18,7 @@ from fnlkit.kernels.mixture import gaussians
 from fnlkit.methods.fedavg import Round
 
 if TYPE_CHECKING:
-    from fnlkit.federated.client.client import Client, LocalModel
+    from fnlkit.federated.client.client import Client, LocalModel, Received
     from fnlkit.federated.client.network import Model
     from fnlkit.federated.server.clients import Clients
     from fnlkit.federated.server.optimizers.optimizer import FedOpt
@@ -108,7 +108,7 @@ def update_mixture(
 def judge_by_geometry(
     client: "Client",
     model: "LocalModel",
-    received: "dict[str, torch.Tensor]",
+    received: "Received",
     *,
     groups: int,
     threshold: float,
@@ -136,7 +136,7 @@ def judge_by_geometry(
 def learn_absorption(
     client: "Client",
     model: "LocalModel",
-    received: "dict[str, torch.Tensor]",
+    received: "Received",
     *,
     lr: float,
     momentum: float,

@@ -20,7 +20,7 @@ from fnlkit.methods.fedavg import Round
 from fnlkit.methods.warmup import warmup_rounds
 
 if TYPE_CHECKING:
-    from fnlkit.federated.client.client import Client, LocalModel
+    from fnlkit.federated.client.client import Client, LocalModel, Received
     from fnlkit.federated.client.inputs import Inputs
     from fnlkit.federated.client.network import Model
     from fnlkit.federated.server.clients import Clients
@@ -28,9 +28,7 @@ if TYPE_CHECKING:
 
 
 # ---- on the client
-def reply_reliability(
-    client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, seed: int
-) -> dict[str, Any]:
+def reply_reliability(client: "Client", model: "LocalModel", received: "Received", *, seed: int) -> dict[str, Any]:
     """Reply the local model's accuracy and its logits for a common noise sample."""
     hits = (model(client.x).argmax(-1).cpu() == client.y.cpu()).double()
     noise = model(noise_like(client.x[:1], client.inputs, seed))[0].double().cpu()
@@ -50,9 +48,7 @@ def noise_like(x: "torch.Tensor", inputs: "Inputs", seed: int) -> "torch.Tensor"
     return draws.to(x.dtype)
 
 
-def select_clean(
-    client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, threshold: float, seed: int
-) -> None:
+def select_clean(client: "Client", model: "LocalModel", received: "Received", *, threshold: float, seed: int) -> None:
     """Write rows["keep"]: n / kept for samples that the models consider clean, else 0.
 
     The probability of being clean is the mean over the models, weighted by reliability.

@@ -23,7 +23,7 @@ from fnlkit.methods.fedavg import Round
 from fnlkit.methods.noisy_clients import aware_of_distance, teachers_weight
 
 if TYPE_CHECKING:
-    from fnlkit.federated.client.client import Client, LocalModel
+    from fnlkit.federated.client.client import Client, LocalModel, Received
     from fnlkit.federated.client.network import Model
     from fnlkit.federated.client.training import Fit
     from fnlkit.federated.server.clients import Clients, Replies
@@ -40,15 +40,13 @@ SUBSPACES = {
 
 
 # ---- on the client
-def score_similarity(
-    client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, least: int
-) -> "dict[str, torch.Tensor]":
+def score_similarity(client: "Client", model: "LocalModel", received: "Received", *, least: int) -> "dict[str, torch.Tensor]":
     """Reply how similar the first singular vectors of the classes are under the trained model."""
     directions, _, spectra = class_subspaces(_features(client, model), client.y.cpu().numpy(), client.classes)
     return {"similarity": torch.tensor(class_similarity(directions, spectra[:, 0], least=least), dtype=torch.float64)}
 
 
-def reply_subspaces(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> "dict[str, torch.Tensor]":
+def reply_subspaces(client: "Client", model: "LocalModel", received: "Received") -> "dict[str, torch.Tensor]":
     """Reply the singular vectors of the features of each class under the received model, and their spectra."""
     labels = client.y.cpu().numpy()
     directions, residuals, spectra = class_subspaces(_features(client, model), labels, client.classes, residual=RESIDUAL)
@@ -58,7 +56,7 @@ def reply_subspaces(client: "Client", model: "LocalModel", received: "dict[str, 
     }
 
 
-def relabel_by_subspaces(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> None:
+def relabel_by_subspaces(client: "Client", model: "LocalModel", received: "Received") -> None:
     """Relabel samples whose class by direction and class by residuals agree; the others keep the given label."""
     subspaces = received["subspaces"].double().cpu().numpy()
     along, away = classify_by_subspaces(_features(client, model), subspaces[:, 0], subspaces[:, 1:])

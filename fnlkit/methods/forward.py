@@ -26,7 +26,7 @@ from fnlkit.methods.missed import catching_up
 from fnlkit.methods.prestopping import ACCURACY, monitoring_rounds, prestop
 
 if TYPE_CHECKING:
-    from fnlkit.federated.client.client import Client, LocalModel
+    from fnlkit.federated.client.client import Client, LocalModel, Received
     from fnlkit.federated.client.network import Model
     from fnlkit.federated.server.clients import Clients
     from fnlkit.federated.server.optimizers.optimizer import FedOpt
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 # ---- on the client
 
 
-def prune(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> None:
+def prune(client: "Client", model: "LocalModel", received: "Received") -> None:
     """Write rows["keep"]: 0 for samples with a contradicted label, else n / kept."""
     flagged = confident_issues(softmax_numpy(model(client.x)), client.y.cpu().numpy())
     remaining = len(client) - flagged.sum()
@@ -43,7 +43,7 @@ def prune(client: "Client", model: "LocalModel", received: "dict[str, torch.Tens
     client.rows["keep"] = torch.from_numpy(keep).to(model.weights.dtype)
 
 
-def keep_unpruned(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> None:
+def keep_unpruned(client: "Client", model: "LocalModel", received: "Received") -> None:
     """Keep all samples of a client that missed the round of pruning."""
     if "keep" not in client.rows:
         client.rows["keep"] = torch.ones(len(client), dtype=model.weights.dtype)

@@ -14,16 +14,14 @@ from fnlkit.methods.fedavg import Round, fedavg
 from fnlkit.methods.warmup import warmup_rounds
 
 if TYPE_CHECKING:
-    import torch
-
-    from fnlkit.federated.client.client import Client, LocalModel
+    from fnlkit.federated.client.client import Client, LocalModel, Received
     from fnlkit.federated.client.network import Model
     from fnlkit.federated.server.clients import Clients
     from fnlkit.federated.server.optimizers.optimizer import FedOpt
 
 
 # ---- on the client
-def take_soft_labels(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> None:
+def take_soft_labels(client: "Client", model: "LocalModel", received: "Received") -> None:
     """Make the most probable class of each soft label the working label."""
     seen = client.rows["joint_seen"] > 0
     mean = client.rows["joint_history"].sum(1)

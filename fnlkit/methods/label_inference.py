@@ -9,7 +9,7 @@ from fnlkit.evidence.gaussian import triangle
 from fnlkit.kernels.annotator import fit_annotator
 
 if TYPE_CHECKING:
-    from fnlkit.federated.client.client import Client, LocalModel
+    from fnlkit.federated.client.client import Client, LocalModel, Received
     from fnlkit.federated.client.network import Model
     from fnlkit.federated.server.clients import Clients
 
@@ -123,7 +123,7 @@ def features_of(client: "Client", model: "LocalModel", keep: bool) -> "torch.Ten
     return features.double()
 
 
-def keep_given(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> None:
+def keep_given(client: "Client", model: "LocalModel", received: "Received") -> None:
     """Use the given labels at a client that no pass has reached."""
     if "inferred" not in client.rows:
         given = torch.nn.functional.one_hot(client.y.cpu(), client.classes)

@@ -8,21 +8,19 @@ from fnlkit.core.parameters import check_arguments
 from fnlkit.methods.fedavg import Round
 
 if TYPE_CHECKING:
-    import torch
-
-    from fnlkit.federated.client.client import Client, LocalModel
+    from fnlkit.federated.client.client import Client, LocalModel, Received
     from fnlkit.federated.client.network import Model
     from fnlkit.federated.server.clients import Clients
     from fnlkit.federated.server.optimizers.optimizer import FedOpt
 
 
 # ---- on the client
-def take_own(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> None:
+def take_own(client: "Client", model: "LocalModel", received: "Received") -> None:
     """Continue with the client's local model; on the first visit, the received model."""
     model.weights = client.state.get("own", model.start).clone()
 
 
-def keep_own(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> None:
+def keep_own(client: "Client", model: "LocalModel", received: "Received") -> None:
     client.state["own"] = model.weights.clone()
 
 

@@ -19,14 +19,14 @@ from fnlkit.methods.fedavg import Round
 from fnlkit.methods.noisy_clients import CLASS_LOSSES, merge_prediction, stages, warm_up
 
 if TYPE_CHECKING:
-    from fnlkit.federated.client.client import Client, LocalModel
+    from fnlkit.federated.client.client import Client, LocalModel, Received
     from fnlkit.federated.client.network import Model
     from fnlkit.federated.server.clients import Clients
     from fnlkit.federated.server.optimizers.optimizer import FedOpt
 
 
 # ---- on the client
-def blend_with_received(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, inertia: float) -> None:
+def blend_with_received(client: "Client", model: "LocalModel", received: "Received", *, inertia: float) -> None:
     """Replace a noisy client's trained weights by their weighted mean with the received weights."""
     if received["noisy"] > 0:
         model.weights = inertia * model.start + (1 - inertia) * model.weights

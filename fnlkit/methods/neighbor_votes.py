@@ -10,7 +10,7 @@ from fnlkit.kernels import knn_vote
 if TYPE_CHECKING:
     import torch
 
-    from fnlkit.federated.client.client import Client, LocalModel
+    from fnlkit.federated.client.client import Client, LocalModel, Received
     from fnlkit.federated.server.clients import Clients
 
 
@@ -67,7 +67,7 @@ def limit_neighbors(clients: "Clients", k: int, name: str) -> int:
 def vote(
     client: "Client",
     model: "LocalModel",
-    received: "dict[str, torch.Tensor]",
+    received: "Received",
     *,
     k: int,
     include_self: bool,

@@ -9,7 +9,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
-import torch
 
 from fnlkit.core.declarations import Sent, method
 from fnlkit.core.parameters import Automatic, Range, Share, check_arguments
@@ -18,7 +17,7 @@ from fnlkit.methods.missed import catching_up
 from fnlkit.methods.neighbor_votes import limit_neighbors, vote
 
 if TYPE_CHECKING:
-    from fnlkit.federated.client.client import Client, LocalModel
+    from fnlkit.federated.client.client import Client, LocalModel, Received
     from fnlkit.federated.client.network import Model
     from fnlkit.federated.server.clients import Clients
     from fnlkit.federated.server.optimizers.optimizer import FedOpt
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 def vote_if_missed(
     client: "Client",
     model: "LocalModel",
-    received: "dict[str, torch.Tensor]",
+    received: "Received",
     *,
     k: int,
     include_self: bool,

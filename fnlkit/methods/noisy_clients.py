@@ -15,7 +15,7 @@ from fnlkit.kernels.mixture import higher_group
 from fnlkit.methods.fedavg import Round
 
 if TYPE_CHECKING:
-    from fnlkit.federated.client.client import Client, LocalModel
+    from fnlkit.federated.client.client import Client, LocalModel, Received
     from fnlkit.federated.client.network import Model, Network
     from fnlkit.federated.server.clients import Clients, Replies
     from fnlkit.federated.server.optimizers.optimizer import FedOpt
@@ -28,7 +28,7 @@ CLASS_LOSSES = {
 }
 
 
-def score_classes(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> "dict[str, torch.Tensor]":
+def score_classes(client: "Client", model: "LocalModel", received: "Received") -> "dict[str, torch.Tensor]":
     """Reply the received model's mean cross entropy per class, -1 for absent classes."""
     labels = client.y.cpu()
     losses = sample_losses(model(client.x).cpu().double(), labels)
@@ -37,7 +37,7 @@ def score_classes(client: "Client", model: "LocalModel", received: "dict[str, to
     return {"class_losses": torch.where(counts > 0, sums / counts.clamp_min(1), -1.0)}
 
 
-def merge_prediction(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, scale: float) -> None:
+def merge_prediction(client: "Client", model: "LocalModel", received: "Received", *, scale: float) -> None:
     """Average a noisy client's label distributions with the model's predictions.
 
     The mean, multiplied by `scale`, becomes the new label logits.

@@ -12,14 +12,14 @@ from fnlkit.methods.fedavg import Round, fedavg
 from fnlkit.methods.missed import catching_up
 
 if TYPE_CHECKING:
-    from fnlkit.federated.client.client import Client, LocalModel
+    from fnlkit.federated.client.client import Client, LocalModel, Received
     from fnlkit.federated.client.network import Model
     from fnlkit.federated.server.clients import Clients
     from fnlkit.federated.server.optimizers.optimizer import FedOpt
 
 
 # ---- on the client
-def take_truth(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> None:
+def take_truth(client: "Client", model: "LocalModel", received: "Received") -> None:
     """Replace the working labels by the true labels, then delete the copy; later calls have no effect."""
     truth = client.rows.pop("input/true", None)
     if "took_truth" not in client.state:  # a resumed run provides the row again

@@ -10,7 +10,7 @@ from fnlkit.core.parameters import Patience, Rounds
 from fnlkit.methods.fedavg import Round
 
 if TYPE_CHECKING:
-    from fnlkit.federated.client.client import Client, LocalModel
+    from fnlkit.federated.client.client import Client, LocalModel, Received
     from fnlkit.federated.client.network import Model
     from fnlkit.federated.server.clients import Clients
     from fnlkit.federated.server.optimizers.optimizer import FedOpt
@@ -21,7 +21,7 @@ ACCURACY = {
 }
 
 
-def score_accuracy(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> "dict[str, torch.Tensor]":
+def score_accuracy(client: "Client", model: "LocalModel", received: "Received") -> "dict[str, torch.Tensor]":
     """Reply A_k: the current model's accuracy on the client's (noisy) labels (eq. 2)."""
     right = model(client.x).argmax(-1).cpu() == client.y.cpu()
     return {"accuracy": right.double().mean()}

@@ -12,7 +12,7 @@ import torch
 
 from fnlkit.core.declarations import Sent, declare, method
 from fnlkit.core.parameters import Count, Natural, NotNegative, Positive, check_arguments
-from fnlkit.federated.client.client import Batch, Client, LocalModel
+from fnlkit.federated.client.client import Batch, Client, LocalModel, Received
 from fnlkit.federated.client.losses.robust import LogZero, symmetric_cross_entropy
 from fnlkit.federated.client.training import Adam
 from fnlkit.kernels.fused import FusedSteps, fused_fit
@@ -34,9 +34,7 @@ def draw_batches(rng: np.random.Generator, count: int, steps: int, batch_size: i
     return order.reshape(-1, size)[:steps]
 
 
-def compiled_align(
-    client: Client, model: LocalModel, received: "dict[str, torch.Tensor]", *, steps: int, lr: float, batch_size: int
-) -> None:
+def compiled_align(client: Client, model: LocalModel, received: "Received", *, steps: int, lr: float, batch_size: int) -> None:
     """Run the steps of `align` in one compiled call."""
     if "public_target" not in received:
         return
@@ -53,9 +51,7 @@ def compiled_align(
 
 
 @declare(compiled=compiled_align)
-def align(
-    client: Client, model: LocalModel, received: "dict[str, torch.Tensor]", *, steps: int, lr: float, batch_size: int
-) -> None:
+def align(client: Client, model: LocalModel, received: "Received", *, steps: int, lr: float, batch_size: int) -> None:
     """Run `steps` of Adam on KL(target || p) over the public set.
 
     The steps start from the received model (collaborative learning).
@@ -78,7 +74,7 @@ def align(
 
 
 def reply_knowledge(
-    client: Client, model: LocalModel, received: "dict[str, torch.Tensor]", *, alpha: float, beta: float, log_zero: float
+    client: Client, model: LocalModel, received: "Received", *, alpha: float, beta: float, log_zero: float
 ) -> dict[str, Any]:
     """Reply the trained model's public probabilities and the mean loss on the client."""
     logits = model(client.x).cpu().double()

@@ -18,14 +18,14 @@ from fnlkit.methods.fedavg import Round
 from fnlkit.methods.warmup import forgotten
 
 if TYPE_CHECKING:
-    from fnlkit.federated.client.client import Client, LocalModel
+    from fnlkit.federated.client.client import Client, LocalModel, Received
     from fnlkit.federated.client.network import Model
     from fnlkit.federated.server.clients import Clients
     from fnlkit.federated.server.optimizers.optimizer import FedOpt
 
 
 # ---- on the client
-def take_centroids(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> None:
+def take_centroids(client: "Client", model: "LocalModel", received: "Received") -> None:
     """Store the received centroids and the classes predicted by the received model.
 
     In the first round the centroids are the client's.
@@ -38,9 +38,7 @@ def take_centroids(client: "Client", model: "LocalModel", received: "dict[str, t
 
 
 @declare(scheduled=("forget",))
-def move_centroids(
-    client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, forget: float
-) -> "dict[str, torch.Tensor]":
+def move_centroids(client: "Client", model: "LocalModel", received: "Received", *, forget: float) -> "dict[str, torch.Tensor]":
     """Reply centroids moved towards the class means of small-loss samples.
 
     f <- (1 - c^2) f + c^2 f^, where f^ are the class means and c is the cosine between f and f^.

@@ -13,7 +13,7 @@ import torch
 
 from fnlkit.core.declarations import declare, method
 from fnlkit.core.parameters import AboveOne, Percentile, Positive, Rounds, check_arguments
-from fnlkit.federated.client.client import Batch, Client, LocalModel
+from fnlkit.federated.client.client import Batch, Client, LocalModel, Received
 from fnlkit.federated.client.learning import learn_slack_compiled
 from fnlkit.federated.client.losses import forward_corrected, importance_reweighted
 from fnlkit.federated.client.training import Adam
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 def estimate_if_missed(
     client: Client,
     model: LocalModel,
-    received: "dict[str, torch.Tensor]",
+    received: "Received",
     *,
     percentile: float,
     anchor: str,
@@ -66,7 +66,7 @@ def revising_loss(correction: str) -> Callable[..., Any]:
 def revise(
     client: Client,
     model: LocalModel,
-    received: "dict[str, torch.Tensor]",
+    received: "Received",
     *,
     correction: str,
     lr: float,

@@ -16,6 +16,7 @@ from fnlkit.federated.client.network import predict
 from fnlkit.kernels.streams import HiddenStream, stream
 from fnlkit.kernels.threads import core_count
 
+Received = dict[str, torch.Tensor]  # what the server sent to a step, by name
 FEW = 2**26  # arrays up to this size in bytes are kept in memory
 
 

@@ -7,13 +7,13 @@ import torch
 from fnlkit.kernels.learning import learn_matrix
 
 if TYPE_CHECKING:
-    from fnlkit.federated.client.client import Client, LocalModel
+    from fnlkit.federated.client.client import Client, LocalModel, Received
 
 
 def learn_slack_compiled(
     client: "Client",
     model: "LocalModel",
-    received: "dict[str, torch.Tensor]",
+    received: "Received",
     *,
     correction: str,
     lr: float,

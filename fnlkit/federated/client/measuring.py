@@ -9,7 +9,7 @@ from fnlkit.federated.client.scaling import FEWEST
 if TYPE_CHECKING:
     import torch
 
-    from fnlkit.federated.client.client import Client, LocalModel
+    from fnlkit.federated.client.client import Client, LocalModel, Received
 
 
 SENDS = {
@@ -28,9 +28,7 @@ TRAINING = {
 }
 
 
-def reply_held_out_agreement(
-    client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]"
-) -> "dict[str, torch.Tensor]":
+def reply_held_out_agreement(client: "Client", model: "LocalModel", received: "Received") -> "dict[str, torch.Tensor]":
     """Reply the counts of held-out samples (`SENDS`)."""
     import torch
 
@@ -41,9 +39,7 @@ def reply_held_out_agreement(
     return {"held_out_agreement": torch.tensor([int(fits.sum()), len(given)])}
 
 
-def reply_prediction_changes(
-    client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]"
-) -> "dict[str, torch.Tensor]":
+def reply_prediction_changes(client: "Client", model: "LocalModel", received: "Received") -> "dict[str, torch.Tensor]":
     """Reply the counts of changed predictions (`SENDS`) between the model received["before"] (P + Q,) and this model."""
     import torch
 

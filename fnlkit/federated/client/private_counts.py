@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from fnlkit.core.declarations import Sent
 
 if TYPE_CHECKING:
-    from fnlkit.federated.client.client import Client, LocalModel
+    from fnlkit.federated.client.client import Client, LocalModel, Received
 
 
 # Smallest group of samples that a client describes.
@@ -51,7 +51,7 @@ class Ranges(NamedTuple):
     most: np.ndarray
 
 
-def reply_tested(client: Client, model: LocalModel, received: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def reply_tested(client: Client, model: LocalModel, received: Received) -> dict[str, torch.Tensor]:
     """Reply the samples of each group, and the lower ends of the ranges of wrong predictions by the received model."""
     counts = torch.zeros(client.classes, client.classes, dtype=torch.int64)
     counts.index_put_((model(client.x).argmax(1).cpu(), client.y), torch.tensor(1), accumulate=True)

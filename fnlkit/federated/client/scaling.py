@@ -14,7 +14,7 @@ from fnlkit.core.declarations import Sent
 if TYPE_CHECKING:
     import torch
 
-    from fnlkit.federated.client.client import Client, LocalModel
+    from fnlkit.federated.client.client import Client, LocalModel, Received
 
 
 # A site replies statistics of a feature with at least this many known values, so that no value of a sample is revealed.
@@ -69,9 +69,7 @@ def moments_of_known(x: np.ndarray) -> Moments:
     return Moments(*(np.where(count >= FEWEST, values, 0) for values in (count, total, squares)))
 
 
-def reply_moments(
-    client: "Client", model: "LocalModel | None", received: "dict[str, torch.Tensor]"
-) -> "dict[str, torch.Tensor]":
+def reply_moments(client: "Client", model: "LocalModel | None", received: "Received") -> "dict[str, torch.Tensor]":
     """Reply `moments_of_known` of the client's vectors."""
     import torch
 

@@ -15,7 +15,7 @@ from fnlkit.kernels.streams import stream
 if TYPE_CHECKING:
     import torch
 
-    from fnlkit.federated.client.client import Client, LocalModel
+    from fnlkit.federated.client.client import Client, LocalModel, Received
     from fnlkit.federated.server.clients import Clients
     from fnlkit.federated.server.optimizers.optimizer import FedOpt
 
@@ -85,7 +85,7 @@ def average_for(select: Callable[..., Any], opt: "FedOpt") -> None:
         opt.uniform_weights = True
 
 
-def local_loss(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> "dict[str, torch.Tensor]":
+def local_loss(client: "Client", model: "LocalModel", received: "Received") -> "dict[str, torch.Tensor]":
     """Client step: the mean loss of the received model on the client's samples."""
     return {"local_loss": sample_losses(model(client.x), client.y.to(model.weights.device)).double().mean().cpu()}
 

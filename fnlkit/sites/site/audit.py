@@ -24,15 +24,13 @@ from fnlkit.sites.site.limits import RUNS, Limit, Row, name_of
 
 if TYPE_CHECKING:
     from fnlkit.audits.changes import Change
-    from fnlkit.federated.client.client import Client, LocalModel
+    from fnlkit.federated.client.client import Client, LocalModel, Received
     from fnlkit.sites.project import Project, Task
 
 _ONCE = True  # a site gives one reply to one message of each step
 
 
-def summarize(
-    client: "Client", model: "LocalModel", received: dict[str, torch.Tensor], *, scale: Any = None
-) -> dict[str, torch.Tensor]:
+def summarize(client: "Client", model: "LocalModel", received: "Received", *, scale: Any = None) -> dict[str, torch.Tensor]:
     """Reply the sums of `fnlkit.audits.site.summaries.summarize`."""
     first = summaries.summarize(Samples.of(client), scale)
     return _tensors(first | {"withheld": first["withheld"].astype(np.int64)})
@@ -41,7 +39,7 @@ def summarize(
 def judge(
     client: "Client",
     model: "LocalModel",
-    received: dict[str, torch.Tensor],
+    received: "Received",
     *,
     scale: Any = None,
     changes: "list[Change] | None" = None,
@@ -55,7 +53,7 @@ def judge(
 
 
 def summarize_with_noise(
-    client: "Client", model: "LocalModel", received: dict[str, torch.Tensor], *, scale: Any = None, **terms: float
+    client: "Client", model: "LocalModel", received: "Received", *, scale: Any = None, **terms: float
 ) -> dict[str, torch.Tensor]:
     """Reply the sums of `fnlkit.audits.site.private.summarize_with_noise`, with noise that nobody can repeat."""
     draws = HiddenStream(secrets.token_bytes(32))
@@ -65,7 +63,7 @@ def summarize_with_noise(
 def judge_with_noise(
     client: "Client",
     model: "LocalModel",
-    received: dict[str, torch.Tensor],
+    received: "Received",
     *,
     scale: Any = None,
     seed: int = 0,
@@ -164,7 +162,7 @@ def _array(shape, most, *, negative=None):
 def _refuses(scale):
     """Return the check of a message against the samples of a site."""
 
-    def reason(client: "Client", received: dict[str, torch.Tensor]) -> str:
+    def reason(client: "Client", received: "Received") -> str:
         heads = _heads(received, scale)
         if heads["known"].dtype != bool or heads["differ"].dtype != bool or not (heads["center"][1] > 0).all():
             return "the description of the inputs is none of an audit"

@@ -9,10 +9,10 @@ from fnlkit.federated.client.losses.exchange import select_small_losses
 from fnlkit.federated.client.losses.parts import reads, select_label
 
 if TYPE_CHECKING:
-    from fnlkit.federated.client.client import Batch, Client, LocalModel
+    from fnlkit.federated.client.client import Batch, Client, LocalModel, Received
 
 
-def keep_class_shares(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> None:
+def keep_class_shares(client: "Client", model: "LocalModel", received: "Received") -> None:
     """Client step: store the shares (C,) of the classes among the working labels."""
     counts = torch.bincount(client.y.cpu(), minlength=client.classes)
     client.state["class_share"] = (counts / max(1, len(client))).to(model.weights)
@@ -58,7 +58,7 @@ def _distilled(logits, batch, weight, temperature):
     return (1 - weight) * -select_label(logp, batch.y) + weight * away
 
 
-def keep_given_shares(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> None:
+def keep_given_shares(client: "Client", model: "LocalModel", received: "Received") -> None:
     """Client step: store the shares (C,) of the given labels, with at least one sample of each class, as FedSIR's code does.
 
     All samples learn from the teacher until they are relabeled.
@@ -81,7 +81,7 @@ def partly_distilled(logits: "torch.Tensor", batch: "Batch", *, temperature: flo
     return _distilled(logits, batch, weight, temperature)
 
 
-def make_label_logits(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, scale: float) -> None:
+def make_label_logits(client: "Client", model: "LocalModel", received: "Received", *, scale: float) -> None:
     """Client step: initialize the label logits of all samples at `scale` for the given class and 0 for others, once."""
     if "label_logits" not in client.rows:
         start = torch.nn.functional.one_hot(client.y.cpu(), client.classes) * scale

@@ -9,7 +9,7 @@ from fnlkit.core.parameters import NotNegative, Range
 from fnlkit.federated.client.losses.parts import reads, select_label
 
 if TYPE_CHECKING:
-    from fnlkit.federated.client.client import Batch, Client, LocalModel
+    from fnlkit.federated.client.client import Batch, Client, LocalModel, Received
 
 
 Floor = Annotated[float, Range(0, 1, open_high=True)]
@@ -38,7 +38,7 @@ def contrastive(
     return _against(logits, batch, batch.received["prior"], strength, expected, floor)
 
 
-def remember_label_shares(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> None:
+def remember_label_shares(client: "Client", model: "LocalModel", received: "Received") -> None:
     """Client step: store the distribution (C,) of the client's working labels, which never leaves the client."""
     client.state["label_shares"] = torch.bincount(client.y.cpu(), minlength=client.classes).double() / len(client)
 

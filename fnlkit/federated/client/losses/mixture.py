@@ -10,15 +10,13 @@ from fnlkit.core.parameters import NotNegative, Range, Share
 from fnlkit.federated.client.losses.parts import reads, select_label
 
 if TYPE_CHECKING:
-    from fnlkit.federated.client.client import Batch, Client, LocalModel
+    from fnlkit.federated.client.client import Batch, Client, LocalModel, Received
 
 
 Clamp = Annotated[float, Range(0, 0.5, open_high=True)]
 
 
-def remember_predictions(
-    client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, server: bool, start: str
-) -> None:
+def remember_predictions(client: "Client", model: "LocalModel", received: "Received", *, server: bool, start: str) -> None:
     """Allocate one vector per sample and average, once; they stay on the client between rounds."""
     n, c, dtype = len(client), client.classes, model.weights.dtype
     if "mixture_seen" not in client.rows:

@@ -9,11 +9,11 @@ import torch
 from fnlkit.federated.client.losses.parts import reads, select_label
 
 if TYPE_CHECKING:
-    from fnlkit.federated.client.client import Batch, Client, LocalModel
+    from fnlkit.federated.client.client import Batch, Client, LocalModel, Received
 
 
 def remember_history(
-    client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, name: str, length: int, probabilities: bool
+    client: "Client", model: "LocalModel", received: "Received", *, name: str, length: int, probabilities: bool
 ) -> None:
     """Client step: allocate memory for the last `length` predictions of each sample and their number, once."""
     if f"{name}_seen" not in client.rows:
@@ -98,7 +98,7 @@ def refurbished(
     return taken * values * (losses.shape[-1] / count.to(losses)), {**rows, "selfie_label": label}
 
 
-def make_labels(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> None:
+def make_labels(client: "Client", model: "LocalModel", received: "Received") -> None:
     """Client step: allocate memory for refurbished labels, -1 for none, once."""
     if "selfie_label" not in client.rows:
         client.rows["selfie_label"] = torch.full((len(client),), -1)

@@ -12,21 +12,19 @@ from fnlkit.federated.client.drift import towards_global
 from fnlkit.federated.server.optimizers.optimizer import Additions, FedOpt, Request
 
 if TYPE_CHECKING:
-    import torch
-
-    from fnlkit.federated.client.client import Client, LocalModel
+    from fnlkit.federated.client.client import Client, LocalModel, Received
     from fnlkit.federated.client.training import Fit
 
 
 # ---- on the client
-def take_personal(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> None:
+def take_personal(client: "Client", model: "LocalModel", received: "Received") -> None:
     """Load v_k, initially the first model received, and store the common model."""
     p = model.network.parameters_count
     client.state["global"] = model.start[:p].clone()
     model.weights = client.state.get("personal", model.start).clone()
 
 
-def keep_personal(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> None:
+def keep_personal(client: "Client", model: "LocalModel", received: "Received") -> None:
     """Store v_k and return to the common model."""
     client.state["personal"], model.weights = model.weights.clone(), model.start
     del client.state["global"]

@@ -12,7 +12,7 @@ from fnlkit.core.errors import InputError
 from fnlkit.federated.server.optimizers.optimizer import Additions, FedOpt, Request
 
 if TYPE_CHECKING:
-    from fnlkit.federated.client.client import Client, LocalModel
+    from fnlkit.federated.client.client import Client, LocalModel, Received
     from fnlkit.federated.client.network import Network
     from fnlkit.federated.client.training import Fit
 
@@ -28,7 +28,7 @@ def normalizers(network: "Network") -> "torch.Tensor":
 
 
 # ---- on the client
-def wear_own(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> None:
+def wear_own(client: "Client", model: "LocalModel", received: "Received") -> None:
     """Load the client's stored batch norm, if any, into the received model."""
     if "normalizers" in client.state:
         weights = model.weights.clone()
@@ -36,7 +36,7 @@ def wear_own(client: "Client", model: "LocalModel", received: "dict[str, torch.T
         model.weights = weights
 
 
-def keep_own(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> "dict[str, torch.Tensor]":
+def keep_own(client: "Client", model: "LocalModel", received: "Received") -> "dict[str, torch.Tensor]":
     """Store the trained batch norm and reply the weights with the received batch norm."""
     mask = normalizers(model.network)
     client.state["normalizers"] = model.weights[mask].clone()

@@ -14,19 +14,19 @@ from fnlkit.federated.client.drift import dynamic
 from fnlkit.federated.server.optimizers.optimizer import FedOpt, Updates
 
 if TYPE_CHECKING:
-    from fnlkit.federated.client.client import Client, LocalModel
+    from fnlkit.federated.client.client import Client, LocalModel, Received
     from fnlkit.federated.client.training import Fit
 
 
 # ---- on the client
-def recall_dual(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> None:
+def recall_dual(client: "Client", model: "LocalModel", received: "Received") -> None:
     """Allocate g_k at the first visit."""
     if "dual" not in client.state:
         p = model.network.parameters_count
         client.state["dual"] = torch.zeros(p, dtype=model.weights.dtype, device=model.weights.device)
 
 
-def update_dual(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, alpha: float) -> None:
+def update_dual(client: "Client", model: "LocalModel", received: "Received", *, alpha: float) -> None:
     """Update the dual variable: g_k <- g_k - alpha (w_k - w_global)."""
     p = model.network.parameters_count
     client.state["dual"] = client.state["dual"] - alpha * (model.weights[:p] - model.start[:p])

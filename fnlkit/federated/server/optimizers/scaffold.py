@@ -15,18 +15,18 @@ from fnlkit.federated.client.drift import control_variate
 from fnlkit.federated.server.optimizers.optimizer import Additions, FedOpt, Request, Updates, gradient_weight
 
 if TYPE_CHECKING:
-    from fnlkit.federated.client.client import Client, LocalModel
+    from fnlkit.federated.client.client import Client, LocalModel, Received
     from fnlkit.federated.client.training import Fit
 
 
 # ---- on the client
-def recall_control(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> None:
+def recall_control(client: "Client", model: "LocalModel", received: "Received") -> None:
     """Allocate c_k at the first visit."""
     if "control" not in client.state:
         client.state["control"] = torch.zeros_like(received["control"], device=model.weights.device)
 
 
-def update_control(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> None:
+def update_control(client: "Client", model: "LocalModel", received: "Received") -> None:
     """Update the control variate: c_k <- c_k - c + (w_global - w_k) / (eta ||a_k||), option II.
 
     `reach` is eta ||a_k||, so that the last term is a mean gradient even with momentum.
