@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fnlkit.artifacts import display, files, paths
+from fnlkit.artifacts import display, files
+from fnlkit.artifacts.paths import display_path
 from fnlkit.artifacts.provenance import must_be_current
 from fnlkit.core.errors import InputError
 from fnlkit.core.spec import from_file
@@ -378,7 +379,7 @@ class Federation:
         try:
             return cls.from_artifact(artifact)
         except InputError as error:
-            raise InputError(f"{paths.display_path(source)}: {error}") from error
+            raise InputError(f"{display_path(source)}: {error}") from error
 
     def write(self, target: str | os.PathLike[str]) -> None:
         """Write the federation to a path or to stdout (``-``)."""

@@ -12,7 +12,7 @@ import re
 import secrets
 import stat
 
-from fnlkit.artifacts import paths
+from fnlkit.artifacts.paths import display_path, must_be_regular
 from fnlkit.core.errors import InputError
 
 KIND = "fnlkit.federated.privacy-key/1"
@@ -32,11 +32,11 @@ def read_or_draw(path: str | os.PathLike[str]) -> bytes:
     InputError
         If the file contains no key, if other users can read it, or if it cannot be read or written.
     """
-    shown = paths.display_path(path)
+    shown = display_path(path)
     try:
         if not os.path.lexists(path):
             _draw(path)
-        paths.must_be_regular(path)
+        must_be_regular(path)
         with open(path, "rb") as handle:
             mode, data = os.fstat(handle.fileno()).st_mode, handle.read(200)
     except OSError as error:

@@ -22,7 +22,8 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from filelock import FileLock
 
-from fnlkit.artifacts import paths, saving
+from fnlkit.artifacts import saving
+from fnlkit.artifacts.paths import display_path
 from fnlkit.core.errors import InputError
 
 Line = TypeVar("Line")
@@ -127,14 +128,14 @@ def read_ledger(path: str | os.PathLike[str]) -> list[Release]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise InputError(f"ledger {paths.display_path(path)}: {error.strerror}; name another with `ledger`") from error
+        raise InputError(f"ledger {display_path(path)}: {error.strerror}; name another with `ledger`") from error
     if len(data) > MAX_BYTES:
-        raise InputError(f"ledger {paths.display_path(path)}: larger than {MAX_BYTES:,} bytes; name a ledger with `ledger`")
+        raise InputError(f"ledger {display_path(path)}: larger than {MAX_BYTES:,} bytes; name a ledger with `ledger`")
     try:
         return read_lines(data, "a release", _unpack)
     except InputError as error:
         raise InputError(
-            f"ledger {paths.display_path(path)}: {error}, so that the total cannot be computed: restore the file, or name "
+            f"ledger {display_path(path)}: {error}, so that the total cannot be computed: restore the file, or name "
             "another with `ledger`"
         ) from error
 
@@ -162,7 +163,7 @@ def read_lines(data: bytes, what: str, unpack: Callable[[dict[str, Any]], Line])
 
 def _must_be_a_file(path):
     if os.path.exists(path) and not os.path.isfile(path):
-        raise InputError(f"ledger {paths.display_path(path)}: is not a regular file; name another with `ledger`")
+        raise InputError(f"ledger {display_path(path)}: is not a regular file; name another with `ledger`")
 
 
 def commit(path: str | os.PathLike[str], made: Release) -> list[Release]:
@@ -197,7 +198,7 @@ def commit(path: str | os.PathLike[str], made: Release) -> list[Release]:
     except OSError as error:
         reason = error.strerror or error
         raise InputError(
-            f"ledger {paths.display_path(path)}: {reason}; labels and updates are sent only if the ledger can be written: name "
+            f"ledger {display_path(path)}: {reason}; labels and updates are sent only if the ledger can be written: name "
             "another file with `ledger`"
         ) from error
 

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from fnlkit.artifacts import display, files, paths, run_schema
+from fnlkit.artifacts import display, files, run_schema
 from fnlkit.artifacts.exchange import Exchange, Result, Traffic, pack_log, unpack_log
 from fnlkit.artifacts.federation import OF_RUNS, Federation
+from fnlkit.artifacts.paths import display_path
 from fnlkit.artifacts.provenance import must_be_current
 from fnlkit.artifacts.safe.pt import Tensor
 from fnlkit.core.errors import InputError
@@ -216,7 +217,7 @@ class Run:
             If the input is not a run, is damaged, or was written by a newer version.
         """
         artifact = files.read(source, kinds=[KIND], values=False)
-        shown_source = paths.display_path(source)
+        shown_source = display_path(source)
         with _named_errors(shown_source):
             must_be_current(artifact.meta)
             arrays = {name: value for name, value in artifact.arrays.items() if not _is_state(name)}

@@ -5,7 +5,8 @@ A function takes the number of classes and the name of the data set, and returns
 
 import numpy as np
 
-from fnlkit.artifacts import files, paths
+from fnlkit.artifacts import files
+from fnlkit.artifacts.paths import display_path
 from fnlkit.core.errors import InputError
 from fnlkit.core.parameters import Share, Text
 from fnlkit.kernels import matrices
@@ -77,12 +78,12 @@ def matrix(classes: int, dataset: str = "", *, path: Text, key: str = "", transp
     """
     T = files.pick(files.read_arrays(path, max_bytes=LARGEST), key, path)
     if T.dtype.kind not in "iuf":
-        raise InputError(f"{paths.display_path(path)}: found {T.dtype} of shape {T.shape}; expected probabilities")
+        raise InputError(f"{display_path(path)}: found {T.dtype} of shape {T.shape}; expected probabilities")
     T = T.astype(np.float64)
     if T.shape != (classes,) * 2:
-        raise InputError(f"{paths.display_path(path)}: a matrix of {T.shape}; expected {classes} x {classes}")
+        raise InputError(f"{display_path(path)}: a matrix of {T.shape}; expected {classes} x {classes}")
     T = T.T if transpose else T
     if not np.isfinite(T).all() or (T < 0).any() or (np.abs(T.sum(1) - 1) > 1e-3).any():
         hint = "; its columns do: add transpose=true" if np.isfinite(T).all() and np.allclose(T.sum(0), 1, atol=1e-3) else ""
-        raise InputError(f"{paths.display_path(path)}: rows must be probabilities that sum to 1{hint}")
+        raise InputError(f"{display_path(path)}: rows must be probabilities that sum to 1{hint}")
     return T / T.sum(1, keepdims=True)

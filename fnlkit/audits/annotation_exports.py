@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fnlkit.artifacts import paths
+from fnlkit.artifacts.paths import display_path
 from fnlkit.audits.answers import Answers, answers_of, labels_of
 from fnlkit.audits.decisions import Decisions
 from fnlkit.audits.suspects import find_reviewed
@@ -50,7 +50,7 @@ def read_answers(text: str, federation: "Federation", source: str) -> Answers:
     InputError
         If the format is unknown.
     """
-    shown = paths.display_path(source)
+    shown = display_path(source)
     return _label_studio(text, shown) if source.lower().endswith(".json") else _cvat(text, shown, federation)
 
 

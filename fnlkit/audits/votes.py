@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fnlkit.artifacts import files, paths
+from fnlkit.artifacts import files
+from fnlkit.artifacts.paths import display_path
 from fnlkit.audits.annotation_exports import is_export, read_answers
 from fnlkit.audits.answers import answers_of, is_answers, labels_of
 from fnlkit.core.errors import InputError, list_names
@@ -64,7 +65,7 @@ def read_votes(
     votes = to_votes(files.pick({k: v for k, v in arrays.items() if k != "annotators"}, "", path), federation)[0]
     names = [str(each) for each in np.asarray(arrays.get("annotators", range(votes.shape[1]))).reshape(-1)]
     if len(names) != votes.shape[1] or len(set(names)) < len(names):
-        raise InputError(f"{paths.display_path(name)}: `annotators` must be {votes.shape[1]} different names")
+        raise InputError(f"{display_path(name)}: `annotators` must be {votes.shape[1]} different names")
     return votes, names
 
 
@@ -143,14 +144,12 @@ def _of_table(table, federation, control, sample_column):
     texts = {name: table.texts(name) for name in table.columns}
     names = [name for name in texts if name != sample_column and not can_name(name, texts[name], samples)]
     if not names:
-        raise InputError(f"{paths.display_path(table.source)}: no column with votes; expected one column per annotator")
+        raise InputError(f"{display_path(table.source)}: no column with votes; expected one column per annotator")
     labels = {name: [find(word) for word in texts[name]] for name in names}
     rows = [row for row in range(len(table)) if any(labels[name][row] != -1 for name in names)]
     others = [name for name in texts if name not in names and (name == sample_column or not are_dates(texts[name]))]
     columns = {name: [texts[name][row] for row in rows] for name in others}
-    asked = Asked(
-        lambda some, text: table.fail([rows[row] for row in some], text), paths.display_path(table.source), sample_column
-    )
+    asked = Asked(lambda some, text: table.fail([rows[row] for row in some], text), display_path(table.source), sample_column)
     place = find_samples(columns, samples, asked)[1].tolist() if rows else []
     votes = np.full((len(federation.given), len(names)), -1, np.int64)
     for a, name in enumerate(names):

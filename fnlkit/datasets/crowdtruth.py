@@ -4,7 +4,7 @@ import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from fnlkit.artifacts import paths
+from fnlkit.artifacts.paths import display_path, resolve
 from fnlkit.core.errors import InputError
 from fnlkit.core.parameters import check_arguments
 from fnlkit.core.spec import Spec
@@ -53,7 +53,7 @@ def crowdtruth(
     """
     columns = dict[str, list[str]]()
     votes = list[dict[str, str]]()
-    folder = paths.resolve(path) if path else where / URL.rpartition("/")[2]
+    folder = resolve(path) if path else where / URL.rpartition("/")[2]
     for row in read_table(_published_file(folder, relation)).records(()):
         if row["test_partition"] not in ("1", "-1"):
             continue
@@ -77,14 +77,14 @@ def crowdtruth(
 
 def _published_file(folder, relation):
     """Return the path of a file after a comparison of its SHA-256."""
-    file, name = folder / f"ground_truth_{relation}.csv", paths.display_path(folder)
+    file, name = folder / f"ground_truth_{relation}.csv", display_path(folder)
     if not file.is_file():
         raise InputError(
             f"crowdtruth: no {file.name} in {name}; get it by `git clone {URL} {name}`, or name your copy by `path`"
         )
     if hashlib.sha256(file.read_bytes()).hexdigest() != SHA256[relation]:
         raise InputError(
-            f"{paths.display_path(file)}: the SHA-256 is not that of the published file; get that version by "
+            f"{display_path(file)}: the SHA-256 is not that of the published file; get that version by "
             f"`git -C {name} checkout -f {COMMIT[:12]}`"
         )
     return file

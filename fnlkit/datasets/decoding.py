@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from fnlkit.artifacts import files, large, paths
+from fnlkit.artifacts import files, large
+from fnlkit.artifacts.paths import display_path, must_be_regular
 from fnlkit.artifacts.stored import Rows
 from fnlkit.core.errors import InputError, SampleError, list_names
 from fnlkit.datasets import dicom
@@ -68,7 +69,7 @@ class Decoded(Rows):
             out = self.one(path)
             if not _fits(out.shape, out.dtype, self.shape[1:], self.dtype):
                 actual, wanted = _describe(self.one, out.shape, out.dtype), _describe(self.one, self.shape[1:], self.dtype)
-                raise InputError(f"{paths.display_path(path)}: {actual}; the other files have {wanted}")
+                raise InputError(f"{display_path(path)}: {actual}; the other files have {wanted}")
         except InputError as error:
             raise SampleError(str(error)) from error
         return np.broadcast_to(out, self.shape[1:])
@@ -264,7 +265,7 @@ def _attempt(one, path):
     try:
         return one(path), None
     except InputError as error:
-        return None, str(error).removeprefix(f"{paths.display_path(path)}: ")
+        return None, str(error).removeprefix(f"{display_path(path)}: ")
 
 
 def _usual(forms):
@@ -287,15 +288,15 @@ def _list_reasons(reasons, total):
     """Return a message with the reasons, some of the files, and the number of the others."""
     bad = [path for alike in reasons.values() for path in alike]
     if len(bad) == 1:
-        return f"{paths.display_path(bad[0])}: {next(iter(reasons))}"
+        return f"{display_path(bad[0])}: {next(iter(reasons))}"
     home, out = os.path.commonpath([os.path.dirname(path) for path in bad]), []
     shown = 2 if len(reasons) == 1 else 1
     for reason, alike in [*reasons.items()][:_MOST]:
-        names = [paths.display_path(os.path.relpath(path, home)) for path in alike[:shown]]
+        names = [display_path(os.path.relpath(path, home)) for path in alike[:shown]]
         names += [f"{len(alike) - shown:,} more"] if len(alike) > shown else []
         out.append(f"{', '.join(names)}: {reason}")
     out += [f"{len(reasons) - _MOST:,} more reasons"] if len(reasons) > _MOST else []
-    return f"{len(bad):,} of {total:,} files cannot be used; in {paths.display_path(home or '.')}: {'; '.join(out)}"
+    return f"{len(bad):,} of {total:,} files cannot be used; in {display_path(home or '.')}: {'; '.join(out)}"
 
 
 def _describe(one, shape, dtype):
@@ -330,7 +331,7 @@ def note_damaged(damaged: dict[str, str]) -> list[str]:
     """Return a note with the names of the files that are left out, as returned by `find_damaged`."""
     if not damaged:
         return []
-    names = list_names(f"{paths.display_path(path)} ({reason[:60]})" for path, reason in damaged.items())
+    names = list_names(f"{display_path(path)} ({reason[:60]})" for path, reason in damaged.items())
     return [f"{len(damaged):,} damaged files are left out: {names}"]
 
 
@@ -371,7 +372,7 @@ def note_pages(every: Sequence[pathlib.Path]) -> list[str]:
     if not counts:
         return []
     home = os.path.commonpath([os.path.dirname(path) for path in every])
-    names = list_names(paths.display_path(os.path.relpath(path, home)) for path in counts)
+    names = list_names(display_path(os.path.relpath(path, home)) for path in counts)
     return [
         f"{len(counts):,} of {len(every):,} images have several pages, of which the first is read and "
         f"{sum(counts.values()) - len(counts):,} are not: {names}; save pages that are samples as single images"
@@ -424,9 +425,7 @@ def image(path: pathlib.Path, *, size: int = 0, crop: bool = False, window: str 
     try:
         with _open(path, window) as picture:
             if picture.width * picture.height > pillow.Image.MAX_IMAGE_PIXELS:
-                raise InputError(
-                    f"{paths.display_path(path)}: {picture.width} x {picture.height} pixels; expected a photograph"
-                )
+                raise InputError(f"{display_path(path)}: {picture.width} x {picture.height} pixels; expected a photograph")
             wide = picture.format == "TIFF" and picture.mode in ("I", "F")
             picture = upright(picture)
             if wide:
@@ -438,11 +437,9 @@ def image(path: pathlib.Path, *, size: int = 0, crop: bool = False, window: str 
     except InputError:
         raise
     except pillow.UnidentifiedImageError as error:
-        raise InputError(f"{paths.display_path(path)}: cannot be read as an image: the content has no known format") from error
+        raise InputError(f"{display_path(path)}: cannot be read as an image: the content has no known format") from error
     except Exception as error:
-        raise InputError(
-            f"{paths.display_path(path)}: cannot be read as an image: {' '.join(str(error).split())[:100]}"
-        ) from error
+        raise InputError(f"{display_path(path)}: cannot be read as an image: {' '.join(str(error).split())[:100]}") from error
     return out[..., None] if out.ndim == 2 else out
 
 
@@ -499,10 +496,10 @@ def _scale(values, pixels, path):
     """Return the values of an image of 32 bits, from the range `pixels` to [0, 1], as float32."""
     low, high = pixel_range(pixels)
     if odd := np.count_nonzero(~np.isfinite(values)):
-        raise InputError(f"{paths.display_path(path)}: {odd:,} pixels are NaN or infinite; replace them by numbers")
+        raise InputError(f"{display_path(path)}: {odd:,} pixels are NaN or infinite; replace them by numbers")
     if values.min() < low or values.max() > high:
         raise InputError(
-            f"{paths.display_path(path)}: pixels of 32 bits from {values.min():g} to {values.max():g}, outside {low:g} to "
+            f"{display_path(path)}: pixels of 32 bits from {values.min():g} to {values.max():g}, outside {low:g} to "
             f'{high:g}; write the range of all images in the data set\'s spec, for example pixels="0/4095"'
         )
     return ((values - low) / (high - low)).astype(np.float32)
@@ -532,7 +529,7 @@ def sound(path: pathlib.Path, *, rate: int, samples: int) -> np.ndarray:
     wave_samples, file_rate = read_wav(path)
     if file_rate != rate:
         raise InputError(
-            f"{paths.display_path(path)}: {file_rate:,} Hz, but the first sound has {rate:,} Hz; resample all to one rate"
+            f"{display_path(path)}: {file_rate:,} Hz, but the first sound has {rate:,} Hz; resample all to one rate"
         )
     if samples:
         out = np.zeros(samples, np.float32)
@@ -546,7 +543,7 @@ def read_wav(path: pathlib.Path) -> tuple[np.ndarray, int]:
 
     Files with 8, 16, 24 and 32 bits per sample can be read.
     """
-    paths.must_be_regular(path)
+    must_be_regular(path)
     size = os.path.getsize(path)
     try:
         with wave.open(str(path), "rb") as clip:
@@ -555,9 +552,7 @@ def read_wav(path: pathlib.Path) -> tuple[np.ndarray, int]:
                 raise wave.Error(f"{size:,} bytes with a header for {clip.getnframes():,} samples; at most 64 MiB")
             raw = np.frombuffer(clip.readframes(clip.getnframes()), np.uint8)
     except (wave.Error, EOFError, OSError) as error:
-        raise InputError(
-            f"{paths.display_path(path)}: cannot be read as wav: {error or 'truncated'}; save it as PCM"
-        ) from error
+        raise InputError(f"{display_path(path)}: cannot be read as wav: {error or 'truncated'}; save it as PCM") from error
     raw = raw[: len(raw) // (width * channels) * width * channels]
     if width == 1:
         values = raw.astype(np.float32) / 128 - 1
@@ -566,7 +561,7 @@ def read_wav(path: pathlib.Path) -> tuple[np.ndarray, int]:
         wide[:, 4 - width :] = raw.reshape(-1, width)  # use the upper bytes to preserve the sign
         values = wide.view("<i4")[:, 0].astype(np.float64) / 2**31
     if not len(values):
-        raise InputError(f"{paths.display_path(path)}: contains no samples")
+        raise InputError(f"{display_path(path)}: contains no samples")
     return values.reshape(-1, channels).mean(1).astype(np.float32), rate
 
 
@@ -575,7 +570,5 @@ def numbers(path: pathlib.Path) -> np.ndarray:
     out = files.read_arrays(path)
     out = files.pick(out, "", path)
     if out.dtype.kind not in "iuf" or out.ndim not in (1, 2, 3):
-        raise InputError(
-            f"{paths.display_path(path)}: {out.dtype} {out.shape}; expected numbers (d,), (H, W) or (H, W, channels)"
-        )
+        raise InputError(f"{display_path(path)}: {out.dtype} {out.shape}; expected numbers (d,), (H, W) or (H, W, channels)")
     return out

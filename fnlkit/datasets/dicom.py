@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fnlkit.artifacts import paths
+from fnlkit.artifacts.paths import display_path
 from fnlkit.core.errors import InputError, list_names
 
 
@@ -88,13 +88,13 @@ def _read(path):
     pydicom = _pydicom(path)
     header = pydicom.dcmread(path)
     if int(header.get("NumberOfFrames", 1) or 1) > 1:
-        raise InputError(f"{paths.display_path(path)}: has {header.NumberOfFrames} frames; save single images")
+        raise InputError(f"{display_path(path)}: has {header.NumberOfFrames} frames; save single images")
     values = header.pixel_array  # YBR is converted to RGB
     if not (values.ndim == 3 and values.shape[2] == 3 and values.dtype == np.uint8):
         colors = str(header.PhotometricInterpretation)
         if values.ndim != 2 or not colors.startswith("MONOCHROME"):
             raise InputError(
-                f"{paths.display_path(path)}: {colors} of {values.dtype} {values.shape}; expected gray, or RGB of 8 bits"
+                f"{display_path(path)}: {colors} of {values.dtype} {values.shape}; expected gray, or RGB of 8 bits"
             )
     return header, values
 
@@ -103,7 +103,7 @@ def _pydicom(path):
     try:
         import pydicom
     except ImportError:
-        raise InputError(f"{paths.display_path(path)}: DICOM needs pydicom; run: pip install 'fnlkit[dicom]'") from None
+        raise InputError(f"{display_path(path)}: DICOM needs pydicom; run: pip install 'fnlkit[dicom]'") from None
     # pydicom's warnings about invalid headers would quote patient data.
     pydicom.config.settings.reading_validation_mode = pydicom.config.IGNORE
     return pydicom
@@ -185,7 +185,7 @@ def common_window(files: Sequence[Path], window: str = "") -> dict[str, Any]:
     units.pop("", None)
     if len(units) > 1 and not window:
         usual = max(units, key=lambda unit: len(units[unit]))
-        odd = list_names(paths.display_path(file) for unit in units if unit != usual for file in units[unit])
+        odd = list_names(display_path(file) for unit in units if unit != usual for file in units[unit])
         raise InputError(
             f"DICOM files in several units cannot be compared: {', '.join(sorted(units))}; most have {usual}, but not {odd}; "
             'remove these files, or write window="center/width" if their values are comparable'

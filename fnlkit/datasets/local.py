@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from fnlkit.artifacts import files, large, paths
+from fnlkit.artifacts import files, large
 from fnlkit.artifacts.federation import MAX_CLASSES, must_be_dense, must_be_names
+from fnlkit.artifacts.paths import display_path, from_home, resolve
 from fnlkit.artifacts.stored import Rows
 from fnlkit.core.errors import InputError, list_names
 from fnlkit.core.spec import Spec, parse
@@ -111,7 +112,7 @@ def _name_arrays(path, arrays, found, where, of_site):
     try:
         data = from_arrays(str(path), _rename(arrays), of_site=of_site)
     except InputError as error:
-        raise InputError(f"{paths.display_path(path)}: {error}") from error
+        raise InputError(f"{display_path(path)}: {error}") from error
     if any(isinstance(array, Rows) for array in arrays.values()):
         data.remember = partial(cache_json, files=found, where=where)
     return data
@@ -395,14 +396,14 @@ def folder(
     names, inner = _names_below(parts), _names_below([child for part in parts for child in _folders(part)])
     if label == 0 and len(inner) > 1 and _can_be_sites(parts):
         raise InputError(
-            f"{paths.display_path(path)}: classes can be {', '.join(names[:4])} or the sub-folders {', '.join(inner[:4])}; "
-            f"write the data set as 'folder(path=\"{paths.display_path(path)}\", label=1)' for the first "
+            f"{display_path(path)}: classes can be {', '.join(names[:4])} or the sub-folders {', '.join(inner[:4])}; "
+            f"write the data set as 'folder(path=\"{display_path(path)}\", label=1)' for the first "
             "or label=2 for the second"
         )
     names = [name for name in (inner if label == 2 else names) if name not in UNLABELED]
     least = 1 if of_site else 2
     if len(names) < least:
-        raise InputError(f"{paths.display_path(path)}: {len(names)} sub-folders; expected one per class, at least {least}")
+        raise InputError(f"{display_path(path)}: {len(names)} sub-folders; expected one per class, at least {least}")
     per_class, skipped = [], _beside(path, parts, label)
     for part in parts:
         for number, name in enumerate(names):
@@ -433,12 +434,12 @@ def folder(
     if not train or not (test or label == 2 or of_site):
         wanted = f"expected images ({', '.join(IMAGES)}, or other files with image content) or wav files"
         raise InputError(
-            "; ".join([f"{paths.display_path(path)}: {len(train)} training and {len(test)} test files, {wanted}", *left])
+            "; ".join([f"{display_path(path)}: {len(train)} training and {len(test)} test files, {wanted}", *left])
         )
 
     every = [*(file for file, _ in (*train, *test)), *spare]
     dicoms = cache_json("dicom", lambda: common_window(every, window), files=every, where=where, reading=f"{bool(window)}")
-    window, stored_window, more = choose_window(dicoms, window, paths.display_path(path), of_site)
+    window, stored_window, more = choose_window(dicoms, window, display_path(path), of_site)
     left += more
     how = f"{size}{stored_window}{seconds or ''}"
     if size and (stored_window or seconds):  # without separators, size=1 and window=40/400 would equal size=14 and window=0/400
@@ -461,7 +462,7 @@ def folder(
     if group:
         level = [_group_names([file for file, _ in half], parts, label, group) for half in (train, test)]
         if not any(level[0]):
-            raise InputError(f"{paths.display_path(path)}: no file is in a folder of level {group}, which `group` names")
+            raise InputError(f"{display_path(path)}: no file is in a folder of level {group}, which `group` names")
         out.groups, out.groups_test, more = of_parts(*level)
         out.notes += more
     if label == 2 and group != 1:
@@ -495,7 +496,7 @@ def with_options(source: str, parameter: str, **options: Any) -> str:
     InputError
         If the source is not such a folder; `parameter` is the option in the message.
     """
-    spec = Spec("folder", {"path": source}) if os.path.isdir(paths.from_home(source)) else parse(source, "`dataset`")
+    spec = Spec("folder", {"path": source}) if os.path.isdir(from_home(source)) else parse(source, "`dataset`")
     if spec.name != "folder":
         raise InputError(f"describes a folder of files, and {source} is none", parameter=parameter)
     return str(Spec("folder", {**spec.parameters, **options}))
@@ -529,7 +530,7 @@ def _note_skipped(path, skipped):
     """Return a list with one sentence about skipped files, or an empty list."""
     if not skipped:
         return []
-    names = list_names(paths.display_path(file.relative_to(path).as_posix()) for file in sorted(skipped))
+    names = list_names(display_path(file.relative_to(path).as_posix()) for file in sorted(skipped))
     return [f"{len(skipped):,} files skipped that are not images or sounds in a class folder: {names}"]
 
 
@@ -570,7 +571,7 @@ def samples_in(folder: Path) -> tuple[list[Path], list[Path]]:
         if kind_of(file):
             if not file.is_file():
                 name = "an image" if kind_of(file) == "image" else "a sound"
-                raise InputError(f"{paths.display_path(file)}: has the name of {name} but is not a regular file; remove it")
+                raise InputError(f"{display_path(file)}: has the name of {name} but is not a regular file; remove it")
             taken.append(file)
         elif file.is_file():
             others.append(file)
@@ -594,7 +595,7 @@ def clothing1m(*, path: str = "", size: int = 224, where: Path, download: bool =
     lists = _clothing_lists(path)
     if not lists:
         raise InputError(
-            f"clothing1m: no noisy_train_key_list.txt in {paths.display_path(path)}; the authors send it on request: "
+            f"clothing1m: no noisy_train_key_list.txt in {display_path(path)}; the authors send it on request: "
             "unpack it there, or write `dataset=PATH`"
         )
     noisy, clean = (_key_values(lists / f"{kind}_label_kv.txt") for kind in ("noisy", "clean"))
@@ -638,7 +639,7 @@ def _key_values(path):
     except InputError as error:
         raise InputError(f"{error}; the lists of Clothing1M must be in the same folder") from error
     except ValueError as error:
-        raise InputError(f"{paths.display_path(path)}: expected a key and a label per line: {error}") from error
+        raise InputError(f"{display_path(path)}: expected a key and a label per line: {error}") from error
     return out
 
 
@@ -646,9 +647,9 @@ def _as_path(path, must_exist=True):
     path = path.name if isinstance(path, Spec) else path
     if not isinstance(path, (str, os.PathLike)):
         raise InputError(f'`path` is {path}; write path="FOLDER"')
-    path = paths.resolve(path)
+    path = resolve(path)
     if must_exist and not path.is_dir():
-        raise InputError(f"{paths.display_path(path)}: no such folder")
+        raise InputError(f"{display_path(path)}: no such folder")
     return path
 
 
@@ -661,9 +662,9 @@ def _of_files(path, parameters, train, test, names, where, content):
         kinds.setdefault(kind_of(file), []).append(file)
     if {"image", "wave"} <= kinds.keys():
         both = " and ".join(
-            f"{len(kinds[kind]):,} {kind}s such as {paths.display_path(kinds[kind][0])}" for kind in ("image", "wave")
+            f"{len(kinds[kind]):,} {kind}s such as {display_path(kinds[kind][0])}" for kind in ("image", "wave")
         )
-        raise InputError(f"{paths.display_path(path)}: contains {both}; a data set has one kind of samples: remove the others")
+        raise InputError(f"{display_path(path)}: contains {both}; a data set has one kind of samples: remove the others")
     how = {name: value for name, value in parameters.items() if name not in ("label", "group", "skip_damaged")}
     kind, read = reader(files, **how)
     whole = reader(files, **how | {"size": 0})[1] if parameters.get("size") and kind == "image" else None

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from fnlkit.artifacts import paths
+from fnlkit.artifacts.paths import display_path, from_home, resolve
 from fnlkit.core.errors import InputError, list_names
 from fnlkit.core.spec import Spec, bind, parse
 from fnlkit.datasets import columns, groups
@@ -138,7 +138,7 @@ def manifest(
 
 def is_manifest(text: str) -> bool:
     """Return whether a text is the path of a table or a manifest spec."""
-    return text.partition("(")[0] == "manifest" or (text.lower().endswith(ENDINGS) and os.path.isfile(paths.from_home(text)))
+    return text.partition("(")[0] == "manifest" or (text.lower().endswith(ENDINGS) and os.path.isfile(from_home(text)))
 
 
 def with_labels(source: str, *, label: str = "", group: str = "", skip_damaged: bool = False) -> str:
@@ -160,14 +160,14 @@ def with_labels(source: str, *, label: str = "", group: str = "", skip_damaged: 
     """
     if not is_manifest(source):
         raise InputError(f"describes a table, and {source} is none; name a CSV or Parquet file", parameter="label")
-    spec = Spec("manifest", {"file": source}) if os.path.isfile(paths.from_home(source)) else parse(source, "`dataset`")
+    spec = Spec("manifest", {"file": source}) if os.path.isfile(from_home(source)) else parse(source, "`dataset`")
     more = {"label": label, "group": group, "skip_damaged": skip_damaged}
     return str(Spec("manifest", {**spec.parameters, **{name: value for name, value in more.items() if value}}))
 
 
 def open_manifest(text: str) -> Manifest:
     """Return the Manifest for the path of a table or a manifest spec."""
-    if os.path.isfile(paths.from_home(text)):
+    if os.path.isfile(from_home(text)):
         return Manifest(text)
     how = bind(parse(text, "DATA"), manifest, "data set", given=("where", "download")).keywords
     parts = [{name: how[name] for name in names if name in how} for names in (ROLES, _READING, _LISTS)]
@@ -192,7 +192,7 @@ class Manifest:
         file = file.name if isinstance(file, Spec) else file
         if not isinstance(file, (str, os.PathLike)):
             raise InputError(f'manifest: `file` is {file}; write file="TABLE.csv"')
-        self.file = paths.resolve(file) if table is None else Path(file)  # a given table has a name, not a file
+        self.file = resolve(file) if table is None else Path(file)  # a given table has a name, not a file
         self.given = {role: name for role, name in (given or {}).items() if name}
         if isinstance(self.given.get("label"), (list, tuple)):
             raise InputError(f"names several columns; {OTHERS}", parameter="label")
@@ -245,7 +245,7 @@ class Manifest:
 
     def _fail(self, text: str, spec: str = "", more: str = "") -> NoReturn:
         """Raise InputError about the file, with the spec of the data set that is a remedy."""
-        name = paths.display_path(self.file)
+        name = display_path(self.file)
         remedy = f"; write the data set as 'manifest(file=\"{name}\", {spec})'{more}" if spec else ""
         raise InputError(f"{name}: {text}{remedy}")
 
@@ -331,7 +331,7 @@ class Manifest:
                 files[row] = self.file.parent / names[row].replace("\\", "/")
         lost = [row for row, path in enumerate(files) if not path.is_file()]
         if lost:
-            self.table.fail(lost, f"no file {paths.display_path(files[lost[0]])}")
+            self.table.fail(lost, f"no file {display_path(files[lost[0]])}")
         return files
 
     def bare(self) -> list[int]:
@@ -464,7 +464,7 @@ class Manifest:
         found = cache_json(
             "dicom", lambda: common_window(self.paths, given), files=self.paths, where=where, reading=f"{bool(given)}"
         )
-        chosen = choose_window(found, given, paths.display_path(self.file), of_site)
+        chosen = choose_window(found, given, display_path(self.file), of_site)
         self.reading["window"], self.stored_window, notes = chosen
         return notes
 
@@ -508,7 +508,7 @@ class Manifest:
             cells = self.table.columns[name]
             texts = self.table.texts(name)[:1] if isinstance(cells, list) and "path" not in self.given else []
             if texts and texts[0].lower().endswith((*IMAGES, ".wav", ".npy")):
-                example = paths.display_path(texts[0][:80])
+                example = display_path(texts[0][:80])
                 remedy = f'write path="{name}" in the data set\'s spec, or path="-" if it is a feature'
                 self._fail(f"column {name!r} has file names such as {example}; {remedy}")
 
@@ -530,7 +530,7 @@ class Manifest:
                 if key in row_of:
                     other = self.table.rows[row_of[key]]
                     self.table.fail(
-                        [row], f"{self.roles[role]} {paths.display_path(name)} is also in row {other}; write one row per sample"
+                        [row], f"{self.roles[role]} {display_path(name)} is also in row {other}; write one row per sample"
                     )
                 row_of[key] = row
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fnlkit.artifacts import files, large, paths
+from fnlkit.artifacts import files, large
+from fnlkit.artifacts.paths import display_path
 from fnlkit.core.errors import InputError, list_names
 from fnlkit.core.spec import parse
 from fnlkit.datasets import columns
@@ -83,11 +84,9 @@ def new_samples(
         x, kind = _of_arrays(source, like, where, wanted)
         names = list(map(str, range(len(x))))
     if kind != like.kind or tuple(x.shape[1:]) != wanted:
-        raise InputError(
-            f"{paths.display_path(source)}: {kind} samples of {x.shape[1:]}; the samples of {like.name} are {wanted}"
-        )
+        raise InputError(f"{display_path(source)}: {kind} samples of {x.shape[1:]}; the samples of {like.name} are {wanted}")
     if kind == "image" and len(x) and (known := getattr(like, "range", None)):
-        x, converted = match_scale(x, like.dtype, known, paths.display_path(source))
+        x, converted = match_scale(x, like.dtype, known, display_path(source))
         if converted and say is not None:
             say(converted)
     if say is not None:
@@ -114,11 +113,9 @@ def _of_folder(like, source, wanted, skip_damaged, say):
         for note in note_damaged(damaged) if say is not None else ():
             say(note)
     if not samples:
-        raise InputError(f"{paths.display_path(source)}: no image or wav file among {len(others):,} files")
+        raise InputError(f"{display_path(source)}: no image or wav file among {len(others):,} files")
     if like.kind not in ("image", "wave"):
-        raise InputError(
-            f"{paths.display_path(source)}: contains images or sounds; the samples of {like.name} are {like.kind}s"
-        )
+        raise InputError(f"{display_path(source)}: contains images or sounds; the samples of {like.name} are {like.kind}s")
     if like.kind == "image":
         kind, read = reader(samples, size=wanted[0] if wanted[0] == wanted[1] else 0, **_scales_of(like))
         for note in note_pages(samples) if say is not None else ():
@@ -173,7 +170,7 @@ def _of_arrays(source, like, where, wanted):
         known = raw.ndim == 4 and {wanted: LAYOUTS[0], (wanted[-1], *wanted[:-1]): LAYOUTS[1]}.get(tuple(raw.shape[1:]), "")
         return lay_out(raw, key or "array", like.sample_rate, known or "")[:2]
     except InputError as error:
-        raise InputError(f"{paths.display_path(source)}: {error}") from error
+        raise InputError(f"{display_path(source)}: {error}") from error
 
 
 def _of_table(like, found, wanted, unlabeled, say):
@@ -184,11 +181,9 @@ def _of_table(like, found, wanted, unlabeled, say):
         found.roles["id"] = known["id"]
     rows = found.bare() if unlabeled else list(range(len(found.table)))
     if not rows:
-        raise InputError(f": every row of {paths.display_path(found.file)} has a label", parameter="unlabeled")
+        raise InputError(f": every row of {display_path(found.file)} has a label", parameter="unlabeled")
     if like.table is None and "path" not in found.roles:
-        raise InputError(
-            f"{paths.display_path(found.file)}: no column contains file paths; {like.name} has {like.kind} samples"
-        )
+        raise InputError(f"{display_path(found.file)}: no column contains file paths; {like.name} has {like.kind} samples")
     if like.kind == "image" and not found.reading["size"] and wanted[0] == wanted[1]:
         found.reading["size"] = wanted[0]
     if like.kind == "image":

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fnlkit.artifacts import large, paths
+from fnlkit.artifacts import large
+from fnlkit.artifacts.paths import display_path
 from fnlkit.artifacts.stored import Chosen, Joined, Rows
 from fnlkit.core.errors import InputError
 from fnlkit.datasets.dataset import Dataset, split_unlabeled
@@ -65,14 +66,14 @@ def _of_files(path, files, where, of_site=False):
             parts.append(_Part(file, where))
         except InputError as error:
             text = str(error)
-            raise InputError(text if str(file) in text else f"{paths.display_path(file)}: {text}") from None
+            raise InputError(text if str(file) in text else f"{display_path(file)}: {text}") from None
     first = parts[0]
     for part in parts[1:]:
         for attribute in ("kind", "shape", "dtype", "rate", "with_truth"):
             mine, theirs = getattr(part, attribute), getattr(first, attribute)
             if mine != theirs:
                 difference = f"{attribute.replace('_', ' ')} is {mine} here, but {theirs} in {first.file.name}"
-                raise InputError(f"{paths.display_path(part.file)}: {difference}; all sites must use the same")
+                raise InputError(f"{display_path(part.file)}: {difference}; all sites must use the same")
     data = _join(path, parts, of_site)
     if any(isinstance(part.x, Rows) for part in parts):
         data.remember = partial(cache_json, files=[part.file for part in parts], where=where)
@@ -109,7 +110,7 @@ class _Part:
             raise InputError(f"`split` contains {unknown[:40]!r}; write train or test")
         if len(set(self.ids)) < len(self.ids):
             twin = Counter(self.ids).most_common(1)[0][0]
-            raise InputError(f"`ids` contains {paths.display_path(twin)} twice; ids must be unique")
+            raise InputError(f"`ids` contains {display_path(twin)} twice; ids must be unique")
 
     def _texts(self, values, name, names):
         """Return labels as texts; "" is a missing label."""
@@ -128,7 +129,7 @@ def _join(path, parts, of_site):
     try:
         names, labels, true, merged = classes_of(texts, true=true, of_site=of_site)
     except InputError as error:
-        raise InputError(f"{paths.display_path(path)}: {error}") from None
+        raise InputError(f"{display_path(path)}: {error}") from None
     x = Joined([part.x for part in parts])
     if not any(isinstance(part.x, Rows) for part in parts):
         x = x[:]
@@ -136,7 +137,7 @@ def _join(path, parts, of_site):
     in_test &= labels >= 0  # samples without a label cannot be used for evaluation
     train, test = np.flatnonzero(~in_test), np.flatnonzero(in_test)
     if not (labels[train] >= 0).any():
-        raise InputError(f"{paths.display_path(path)}: no training sample has a label")
+        raise InputError(f"{display_path(path)}: no training sample has a label")
     sites = np.repeat([part.file.stem for part in parts], [len(part.x) for part in parts])
     group = np.array(sum((part.groups for part in parts), []))
     groups, groups_test, notes = of_parts(group[train], group[test], sites[train], sites[test])

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from fnlkit.artifacts import files, paths
+from fnlkit.artifacts import files
 from fnlkit.artifacts.encoding import decode
+from fnlkit.artifacts.paths import display_path, must_be_regular, one_line
 from fnlkit.core.errors import MOST_NAMES, InputError, list_names, nearest
 from fnlkit.datasets.spelling import is_number, spell, spell_all
 
@@ -76,7 +77,7 @@ class Table:
 
     def at(self, row: int) -> str:
         """Return the name of a row in messages: ``cases.csv, row 7``."""
-        return f"{paths.display_path(self.source)}, row {self.rows[row]}"
+        return f"{display_path(self.source)}, row {self.rows[row]}"
 
     def fail(self, rows: Sequence[int], text: str) -> NoReturn:
         """Raise InputError with the first of some rows and the number of further rows."""
@@ -89,9 +90,7 @@ class Table:
         """Raise InputError unless a column exists."""
         if name not in self.columns:
             hint = nearest(name, self.columns)
-            raise InputError(
-                f"{paths.display_path(self.source)}: {option}: no column {name!r}{hint}; the columns are {self.known()}"
-            )
+            raise InputError(f"{display_path(self.source)}: {option}: no column {name!r}{hint}; the columns are {self.known()}")
 
     def known(self) -> str:
         """Return at most five column names for a message."""
@@ -186,7 +185,7 @@ def read_table(path: str | os.PathLike[str]) -> Table:
         table = parse_table(text, path)
         table.notes += notes
     if not len(table):
-        raise InputError(f"{paths.display_path(path)}: contains no rows below the column names")
+        raise InputError(f"{display_path(path)}: contains no rows below the column names")
     return table
 
 
@@ -206,7 +205,7 @@ def read_text(path: str | os.PathLike[str]) -> str:
 def _decode(path):
     """Return (text, notes); a note states a guessed encoding."""
     name, raw = files.slurp(str(path), _MAX_BYTES)
-    with paths.one_line(name):
+    with one_line(name):
         text, guessed = decode(bytes(raw))
     note = f"{name} is not UTF-8 and was read as Windows-1252; check letters with accents, or save the file as UTF-8"
     return text, [note] if guessed else []
@@ -232,7 +231,7 @@ def parse_table(text: str, source: str | os.PathLike[str], *, short: bool = Fals
     """
     import pandas
 
-    name, body = paths.display_path(source), _BLANK.sub("", text, count=1)
+    name, body = display_path(source), _BLANK.sub("", text, count=1)
     skipped = len((text[: len(text) - len(body)] + "x").splitlines()) - 1
     read = {"header": None, "dtype": object, "keep_default_na": False, "skip_blank_lines": False, "index_col": False,
             "engine": "python"}  # fmt: skip
@@ -274,7 +273,7 @@ def _broken_line(text, separator):
 
 def _from_sheet(frame, source, *, comma=False, short=True):
     """Return the Table of cells whose first row that is not empty has the column names; the index has the row numbers."""
-    name, cells, gaps = paths.display_path(source), frame.to_numpy(), frame.isna().to_numpy()
+    name, cells, gaps = display_path(source), frame.to_numpy(), frame.isna().to_numpy()
     empty = gaps | (cells == "")
     filled = [
         any(not gap and str(cell).strip() for cell, gap in zip(*row, strict=True)) for row in zip(cells, empty, strict=True)
@@ -328,7 +327,7 @@ def _cells(values, name, source):
         files_inside = isinstance(odd, bytes) or "bytes" in odd
         content = "encoded images or other files" if files_inside else f"values of type {type(odd).__name__}"
         raise InputError(
-            f"{paths.display_path(source)}: column {name!r} holds {content}, expected numbers or texts; save images "
+            f"{display_path(source)}: column {name!r} holds {content}, expected numbers or texts; save images "
             "as files and their paths in the column, or convert the table to an npz with x_train and y_train"
         )
     return [_text(value) for value in texts]
@@ -349,11 +348,11 @@ def _names(path, row):
     counts = Counter(names)
     twice = next((name for name in names if name and counts[name] > 1), None)
     if twice is not None:
-        raise InputError(f"{paths.display_path(path)}: two columns have the name {twice!r}; rename one")
+        raise InputError(f"{display_path(path)}: two columns have the name {twice!r}; rename one")
     odd = next((name for name in names if not name.isprintable() or len(name) > 200), None)
     if odd is not None:
         raise InputError(
-            f"{paths.display_path(path)}: column name {ascii(odd[:60])} contains control characters or is longer than 200"
+            f"{display_path(path)}: column name {ascii(odd[:60])} contains control characters or is longer than 200"
         )
     return names
 
@@ -362,8 +361,8 @@ def _read_file(path, ending):
     """Return the Table in a file that is not CSV."""
     import pandas
 
-    name, (kind, function, options, needs) = paths.display_path(path), _READERS[ending]
-    paths.must_be_regular(path)
+    name, (kind, function, options, needs) = display_path(path), _READERS[ending]
+    must_be_regular(path)
     try:
         _must_fit(path, ending)
         found = getattr(pandas, function)(path, **options)
@@ -400,9 +399,9 @@ def _must_fit(path, ending):
         size = sum(about.row_group(i).total_byte_size for i in range(about.num_row_groups))
         if texts * about.num_rows > MAX_CELLS or about.num_columns * about.num_rows > MAX_NUMBERS or size > _MAX_UNPACKED:
             what = f"{about.num_rows:,} rows of {about.num_columns} columns, {texts} of texts, {size:,} bytes unpacked"
-            raise InputError(f"{paths.display_path(path)}: {what}; too large for memory: use an npz")
+            raise InputError(f"{display_path(path)}: {what}; too large for memory: use an npz")
     elif ending in (".xlsx", ".ods"):
         with zipfile.ZipFile(path) as file:
             size = sum(member.file_size for member in file.infolist())
         if size > _MAX_UNPACKED:
-            raise InputError(f"{paths.display_path(path)}: {size:,} bytes unpacked are too large for memory: save it as CSV")
+            raise InputError(f"{display_path(path)}: {size:,} bytes unpacked are too large for memory: save it as CSV")

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from fnlkit.artifacts import large, paths
+from fnlkit.artifacts import large
+from fnlkit.artifacts.paths import display_path
 from fnlkit.artifacts.stored import blocks
 from fnlkit.core.errors import InputError, list_names
 from fnlkit.datasets.class_names import class_finder
@@ -47,7 +48,7 @@ def read_rows(path: str, name: str, federation: "Federation", say: Callable[[str
         raise InputError(f"{name} cannot come from the pipe, which carries the federation; name a file")
     if name == "probabilities" and str(path).lower().endswith(ENDINGS):
         table = read_table(path)
-        return of_table({column: table.texts(column) for column in table.columns}, federation, paths.display_path(path), say)
+        return of_table({column: table.texts(column) for column in table.columns}, federation, display_path(path), say)
     where = cache_folder()
     arrays = large.open_arrays(path, decoded=where / "decoded")
     if arrays.get("kind") is not None:
@@ -57,25 +58,25 @@ def read_rows(path: str, name: str, federation: "Federation", say: Callable[[str
         ours = federation.meta.get("dataset_checksum")
         if made_of and ours and made_of != ours:
             raise InputError(
-                f"{paths.display_path(path)}: {name} of {artifact.meta.get('dataset', 'another data set')}, but the federation "
+                f"{display_path(path)}: {name} of {artifact.meta.get('dataset', 'another data set')}, but the federation "
                 f"is over {federation.dataset} (the checksums differ); make {name} of this data set"
             )
     wide = [key for key, values in arrays.items() if values.ndim == 2]
     key = next((key for key in (name, *_ALSO[name]) if key in arrays), wide[0] if len(wide) == 1 else None)
     if key is None:
         held = list_names(f"{key} {values.shape}" for key, values in arrays.items()) or "no arrays"
-        raise InputError(f"{paths.display_path(path)}: no array {name!r} (n, d); found {held}")
+        raise InputError(f"{display_path(path)}: no array {name!r} (n, d); found {held}")
     values: Any = arrays[key]
     size = len(federation.given)
     if name == "probabilities" and "class_names" in arrays and values.ndim == 2:
         names = np.asarray(arrays["class_names"]).astype(str).tolist()
         if len(names) == values.shape[1]:
-            places, absent = _columns(names, federation, paths.display_path(path))
-            values = drop_absent(values, places, absent, paths.display_path(path), say)
+            places, absent = _columns(names, federation, display_path(path))
+            values = drop_absent(values, places, absent, display_path(path), say)
     if "index" not in arrays:
         if values.ndim != 2 or len(values) != size:
             raise InputError(
-                f"{paths.display_path(path)}: array {key!r} has shape {values.shape}; expected {size:,} rows, one per training "
+                f"{display_path(path)}: array {key!r} has shape {values.shape}; expected {size:,} rows, one per training "
                 f"sample of {federation.dataset}, or an array `index` with the sample of each row"
             )
         return values
@@ -83,7 +84,7 @@ def read_rows(path: str, name: str, federation: "Federation", say: Callable[[str
     fits = values.ndim == 2 and index.shape == (len(values),) and index.dtype.kind in "iu"
     if not fits or (len(index) and not 0 <= index.min() <= index.max() < size):
         raise InputError(
-            f"{paths.display_path(path)}: `index` is {index.dtype} {index.shape} for {key!r} {values.shape}; expected one "
+            f"{display_path(path)}: `index` is {index.dtype} {index.shape} for {key!r} {values.shape}; expected one "
             f"position below {size:,} for each row"
         )
     out = np.full((size, values.shape[1]), np.nan, np.result_type(values.dtype, np.float32))

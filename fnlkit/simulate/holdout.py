@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
-from fnlkit.artifacts import paths
+from fnlkit.artifacts.paths import display_path
 from fnlkit.core.errors import InputError, list_names
 from fnlkit.datasets.class_names import class_finder
 from fnlkit.datasets.groups import class_of_groups, of_federation
@@ -141,7 +141,7 @@ def read_gold(path: str, dataset: Dataset, sample_column: str | None = None) -> 
     InputError
         If an id or a label does not exist.  The message names the file and the row.
     """
-    name = f"`gold` {paths.display_path(path)}"
+    name = f"`gold` {display_path(path)}"
     try:
         table = read_table(path)
     except InputError as error:

@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from fnlkit.artifacts import files, paths
+from fnlkit.artifacts import files
+from fnlkit.artifacts.paths import display_path
 from fnlkit.core.declarations import declare
 from fnlkit.core.errors import InputError, list_names
 from fnlkit.core.parameters import Count, Positive, Range, Text, check_arguments
@@ -321,27 +322,23 @@ def from_file(
     if not key and {"client_offsets", "client_indices"} <= set(arrays):
         offsets, indices = arrays["client_offsets"], arrays["client_indices"]
         if offsets.ndim != 1 or indices.ndim != 1 or offsets.dtype.kind != "i" or indices.dtype.kind != "i":
-            raise InputError(
-                f"{paths.display_path(path)}: `client_offsets` and `client_indices` must be lists of whole numbers"
-            )
+            raise InputError(f"{display_path(path)}: `client_offsets` and `client_indices` must be lists of whole numbers")
         good = len(offsets) > 1 and offsets[0] == 0 and offsets[-1] == len(indices) and (np.diff(offsets) >= 0).all()
         if not good or (len(indices) and (indices.min() < 0 or indices.max() >= len(labels))):
-            raise InputError(f"{paths.display_path(path)}: its clients do not fit {len(labels):,} samples")
+            raise InputError(f"{display_path(path)}: its clients do not fit {len(labels):,} samples")
         parts = np.split(indices, offsets[1:-1])
     else:
         owner = files.pick(arrays, key, path)
         if owner.ndim != 1 or owner.dtype.kind not in "iu" or len(owner) != len(labels):
             raise InputError(
-                f"{paths.display_path(path)}: found {owner.dtype} of shape {owner.shape}; expected a client number for each "
+                f"{display_path(path)}: found {owner.dtype} of shape {owner.shape}; expected a client number for each "
                 f"of {len(labels):,} training samples"
             )
         if owner.min() < -1 or owner.max() < 0 or owner.max() >= len(labels):
-            raise InputError(
-                f"{paths.display_path(path)}: client numbers run from {owner.min()} to {owner.max()}; count from 0"
-            )
+            raise InputError(f"{display_path(path)}: client numbers run from {owner.min()} to {owner.max()}; count from 0")
         parts = _group(owner.astype(np.int64), int(owner.max()) + 1)
     if clients is not None and clients != len(parts):
-        raise InputError(f"{paths.display_path(path)}: has {len(parts)} clients, not `clients` {clients}; remove `clients`")
+        raise InputError(f"{display_path(path)}: has {len(parts)} clients, not `clients` {clients}; remove `clients`")
     return parts
 
 

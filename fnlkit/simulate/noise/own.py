@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from fnlkit.artifacts import files, paths, transitions
+from fnlkit.artifacts import files, transitions
+from fnlkit.artifacts.paths import display_path
 from fnlkit.core.errors import InputError
 from fnlkit.core.parameters import Text, passes_on
 from fnlkit.simulate.noise.ground import Corruption, Ground, draw_labels
@@ -35,17 +36,15 @@ def labels(ground: Ground, *, path: Text, key: str = "") -> Corruption:
     given = files.pick(arrays, key, path)
     if given.ndim != 1 or given.dtype.kind not in "iu" or len(given) != len(ground.labels):
         raise InputError(
-            f"{paths.display_path(path)}: found {given.dtype} of shape {given.shape}; expected a whole number for each of "
+            f"{display_path(path)}: found {given.dtype} of shape {given.shape}; expected a whole number for each of "
             f"{len(ground.labels):,} training samples"
         )
     if given.min() < 0 or given.max() >= ground.classes:
-        raise InputError(
-            f"{paths.display_path(path)}: labels run from {given.min()} to {given.max()}, not 0 to {ground.classes - 1}"
-        )
+        raise InputError(f"{display_path(path)}: labels run from {given.min()} to {given.max()}, not 0 to {ground.classes - 1}")
     clean = arrays.get("clean_label")
     if clean is not None and clean.shape == given.shape and (same := (clean == ground.labels).mean()) < 1:
         raise InputError(
-            f"{paths.display_path(path)}: its clean_label equals only {same:.1%} of this data set's labels; "
+            f"{display_path(path)}: its clean_label equals only {same:.1%} of this data set's labels; "
             "its samples are in another order, or of another data set"
         )
     return Corruption(given.astype(np.int64), simulated=False)
