@@ -338,7 +338,7 @@ class Federation:
             of = self.extra["estimate_copy_of"] = _whole(self.extra["estimate_copy_of"], "estimate_copy_of")
             if len(of) != sides["n"] or of.min() < -1 or of.max() >= sides["n"]:
                 raise InputError(
-                    f"`estimate_copy_of` must contain a position or -1 for each of {sides['n']:,} samples; run audit again"
+                    f"`estimate_copy_of` needs a position or -1 for each of {sides['n']:,} samples; run audit again"
                 )
 
     @classmethod

@@ -310,7 +310,7 @@ def check_kind(kind: str, kinds: str | Iterable[str] | None) -> None:
         raise InputError(f"the kind {ascii(base[:60])} is unknown{nearest(base, KINDS)}; known: {list_names(KINDS)}")
     if int(version) > KINDS[base]:
         raise InputError(
-            f"written by a newer fnlkit: {kind}, but this fnlkit reads up to {base}/{KINDS[base]}; install a newer fnlkit"
+            f"written by a newer fnlkit: {kind}, and this one reads up to {base}/{KINDS[base]}; install a newer fnlkit"
         )
     if int(version) < 1:
         raise InputError(f"the kind is {kind}; versions start at 1")

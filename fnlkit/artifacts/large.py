@@ -183,9 +183,7 @@ def _open_member(path, raw, member, decoded, small):
     if member.stored:
         return _in_place(path, raw, name, member.begin, member.unpacked)
     if member.unpacked > MAX_DECODED:
-        raise InputError(
-            f"array {name!r} unpacks to {member.unpacked:,} bytes; store arrays above {MAX_DECODED:,} bytes uncompressed"
-        )
+        raise InputError(f"array {name!r} unpacks to {member.unpacked:,} bytes; above {MAX_DECODED:,}, store it uncompressed")
     status = os.stat(path)
     key = f"{os.path.realpath(path)}\0{status.st_size}\0{status.st_mtime_ns}\0{name}"
     target = decoded / f"{hashlib.sha256(key.encode('utf-8', 'surrogateescape')).hexdigest()[:32]}.npy"

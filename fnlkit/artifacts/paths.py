@@ -79,5 +79,5 @@ def one_line(name: str) -> Iterator[None]:
     except Exception as error:
         detail = " ".join(str(error).split())[:120]
         raise InputError(
-            f"{name}: damaged or of another format ({type(error).__name__}: {detail}); create the file again"
+            f"{name}: damaged, or another format ({type(error).__name__}: {detail}); create the file again"
         ) from error

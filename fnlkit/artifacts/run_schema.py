@@ -169,9 +169,7 @@ def _labels(run):
     if corrected.shape != federation.given.shape or corrected.dtype.kind not in "iu":
         raise InputError(f"labels/corrected is {corrected.dtype} {corrected.shape}, labels/given {federation.given.shape}")
     if corrected.min() < 0 or corrected.max() >= federation.classes:
-        raise InputError(
-            f"labels/corrected runs from {corrected.min()} to {corrected.max()}, not 0 to {federation.classes - 1}"
-        )
+        raise InputError(f"labels/corrected is from {corrected.min()} to {corrected.max()}, not 0 to {federation.classes - 1}")
     run.client_offsets, run.client_indices = federation.client_offsets, federation.client_indices
     run.labels["given"] = federation.given
     if federation.true is not None:

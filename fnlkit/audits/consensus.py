@@ -151,9 +151,7 @@ def _decide(votes, classes, method, probabilities):
     if method == "dawid-skene":
         return infer(votes, classes).posterior
     if probabilities is None:
-        raise InputError(
-            "crowdlab combines votes with a model's probabilities; write `probabilities=FILE`, or `method='dawid-skene'`"
-        )
+        raise InputError("crowdlab needs a model's probabilities; write `probabilities=FILE`, or `method='dawid-skene'`")
     return _crowdlab(votes, classes, probabilities)
 
 
@@ -220,9 +218,7 @@ def _crowdlab(votes, classes, probabilities):
     try:
         from cleanlab.multiannotator import get_label_quality_multiannotator
     except ImportError as error:
-        raise InputError(
-            "crowdlab requires cleanlab; run pip install 'fnlkit[consensus]', or use `method='dawid-skene'`"
-        ) from error
+        raise InputError("crowdlab needs cleanlab; pip install 'fnlkit[consensus]', or use `method='dawid-skene'`") from error
     if (votes >= 0).sum(1).max() < 2:  # cleanlab compares votes on one sample
         label = votes.max(1)
         quality = np.asarray(probabilities, np.float64)[np.arange(len(votes)), label]

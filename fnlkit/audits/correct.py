@@ -111,9 +111,7 @@ def correct_listed(
         if one.guarantee and one.guarantee.listed and one.sha256 not in done
     ]
     if not lists:
-        raise InputError(
-            "the federation has no list to apply; `fnlkit.export_review(guarantee=0.2)` and `fnlkit.import_review()` make one"
-        )
+        raise InputError("no list to apply; `fnlkit.export_review(guarantee=0.2)` and `fnlkit.import_review()` make one")
     suggested = np.asarray(federation.extra[f"{PREFIX}suggested_label"])
     listed = np.array(sorted({i for one in lists for i in one.listed}), np.int64)
     chosen = listed[np.isin(listed, federation.client_indices) & ~find_reviewed(federation)[listed]]

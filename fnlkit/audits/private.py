@@ -41,9 +41,7 @@ def _accountant():
     try:
         import dp_accounting
     except ImportError:
-        raise InputError(
-            "`epsilon` needs an accountant to compute the privacy cost; run: pip install 'fnlkit[privacy]'"
-        ) from None
+        raise InputError("`epsilon` needs an accountant for the privacy cost; run: pip install 'fnlkit[privacy]'") from None
     return dp_accounting
 
 

@@ -97,9 +97,7 @@ def _must_be_scored(federation, client):
     if not 0 <= client < len(federation):
         raise InputError(f"{client}: expected a client from 0 to {len(federation) - 1}", parameter="client")
     if any(PREFIX + name not in federation.extra for name in ("issue_score", "suggested_label")):
-        raise InputError(
-            "the federation has no issue scores and suggestions; pipe it through `fnlkit audit` or `estimate-noise`"
-        )
+        raise InputError("the federation has no issue scores and suggestions; run `fnlkit audit` or `estimate-noise`")
 
 
 @check_arguments
@@ -178,9 +176,7 @@ def client_of(federation: Federation, name: str) -> int:
         return int(name)
     if names == [f"client {k}" for k in range(len(names))]:
         raise InputError(f"{name}: expected a client from 0 to {len(names) - 1}", parameter="client")
-    raise InputError(
-        f"{name}: no site has this name{nearest(name, names)}; the sites are {list_names(names)}", parameter="client"
-    )
+    raise InputError(f"{name}: is no site{nearest(name, names)}; the sites are {list_names(names)}", parameter="client")
 
 
 def class_of(federation: Federation, name: str) -> int:
@@ -193,7 +189,7 @@ def class_of(federation: Federation, name: str) -> int:
     names = federation.meta.get("class_names") or list(map(str, range(federation.classes)))
     if name not in names:
         raise InputError(
-            f"{name}: no class has this name{nearest(name, names)}; the classes are {list_names(names)}", parameter="of_class"
+            f"{name}: is no class{nearest(name, names)}; the classes are {list_names(names)}", parameter="of_class"
         )
     return names.index(name)
 

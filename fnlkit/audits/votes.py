@@ -103,17 +103,13 @@ def to_votes(
         texts, place = np.unique(["" if each is None else str(each) for each in votes.reshape(-1)], return_inverse=True)
         classes = [find(text) for text in texts.tolist()]
         if None in classes:
-            raise InputError(
-                f"`votes` has {str(texts[classes.index(None)])[:40]!r}; expected one of the classes {_words(federation)}"
-            )
+            raise InputError(f"`votes` has {str(texts[classes.index(None)])[:40]!r}; expected one of {_words(federation)}")
         return np.array(classes, np.int64)[place].reshape(votes.shape), _numbers(votes)
     if votes.dtype.kind == "f":
         odd = votes[~np.isnan(votes) & ((votes != np.round(votes)) | (np.abs(votes) >= 2**53))]
         raise InputError(f"`votes` has {odd[0]}; expected whole numbers from 0 to {federation.classes - 1}, NaN for no vote")
     if votes.min() < -1 or votes.max() >= federation.classes:
-        raise InputError(
-            f"`votes` has values {votes.min()} to {votes.max()}; expected 0 to {federation.classes - 1}, or -1 for no vote"
-        )
+        raise InputError(f"`votes` has {votes.min()} to {votes.max()}; expected 0 to {federation.classes - 1}, or -1")
     return votes.astype(np.int64), _numbers(votes)
 
 

@@ -285,7 +285,5 @@ def note_copies(facts: dict[str, int], duplicates: str, sizes: tuple[int, int]) 
         others = list_names(f"`duplicates={word!r}`" for word in DUPLICATES if word != duplicates)
         out[-1] += f"; other choices are {others}"
     if facts["by_chance"]:
-        out.append(
-            f"{facts['by_chance']:,} rows equal an earlier row, as expected for columns with few values; they are no copies"
-        )
+        out.append(f"{facts['by_chance']:,} rows equal an earlier row, as expected for columns with few values: no copies")
     return out

@@ -79,9 +79,7 @@ def _published_file(folder, relation):
     """Return the path of a file after a comparison of its SHA-256."""
     file, name = folder / f"ground_truth_{relation}.csv", display_path(folder)
     if not file.is_file():
-        raise InputError(
-            f"crowdtruth: no {file.name} in {name}; get it by `git clone {URL} {name}`, or name your copy by `path`"
-        )
+        raise InputError(f"crowdtruth: no {file.name} in {name}; get it by `git clone {URL} {name}`, or write `path`")
     if hashlib.sha256(file.read_bytes()).hexdigest() != SHA256[relation]:
         raise InputError(
             f"{display_path(file)}: the SHA-256 is not that of the published file; get that version by "

@@ -368,7 +368,9 @@ def note_pages(every: Sequence[pathlib.Path]) -> list[str]:
     ----------
     every : list of pathlib.Path
     """
-    counts = {path: count for path in every if path.suffix.lower() not in _SINGLE and (count := _count_pages(path)) > 1}
+    several = [path for path in every if path.suffix.lower() not in _SINGLE]
+    counts = {path: _read_header(path, lambda picture: getattr(picture, "n_frames", 1), 1) for path in several}
+    counts = {path: count for path, count in counts.items() if count > 1}
     if not counts:
         return []
     home = os.path.commonpath([os.path.dirname(path) for path in every])
@@ -377,11 +379,6 @@ def note_pages(every: Sequence[pathlib.Path]) -> list[str]:
         f"{len(counts):,} of {len(every):,} images have several pages, of which the first is read and "
         f"{sum(counts.values()) - len(counts):,} are not: {names}; save pages that are samples as single images"
     ]
-
-
-def _count_pages(path):
-    """Return the number of pages of an image; 1 for other files, which `image` names."""
-    return _read_header(path, lambda picture: getattr(picture, "n_frames", 1), 1)
 
 
 def _read_header(source, read, default):
@@ -528,9 +525,7 @@ def sound(path: pathlib.Path, *, rate: int, samples: int) -> np.ndarray:
     """
     wave_samples, file_rate = read_wav(path)
     if file_rate != rate:
-        raise InputError(
-            f"{display_path(path)}: {file_rate:,} Hz, but the first sound has {rate:,} Hz; resample all to one rate"
-        )
+        raise InputError(f"{display_path(path)}: {file_rate:,} Hz, the first sound has {rate:,} Hz; resample them")
     if samples:
         out = np.zeros(samples, np.float32)
         out[: len(wave_samples)] = wave_samples[:samples]

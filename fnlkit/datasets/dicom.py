@@ -93,9 +93,7 @@ def _read(path):
     if not (values.ndim == 3 and values.shape[2] == 3 and values.dtype == np.uint8):
         colors = str(header.PhotometricInterpretation)
         if values.ndim != 2 or not colors.startswith("MONOCHROME"):
-            raise InputError(
-                f"{display_path(path)}: {colors} of {values.dtype} {values.shape}; expected gray, or RGB of 8 bits"
-            )
+            raise InputError(f"{display_path(path)}: {colors} of {values.dtype} {values.shape}; expected gray or 8-bit RGB")
     return header, values
 
 

@@ -112,11 +112,8 @@ def find_names(names: Collection[str], texts_of: Callable[[str], list[str]]) -> 
     plain = {name: name.strip().lower().replace(" ", "_") for name in names}
     if sure := [name for name, text in plain.items() if text in NAMES]:
         return sure
-    return [name for name, text in plain.items() if text in DOUBTFUL and _has_identifiers(texts_of(name))]
-
-
-def _has_identifiers(texts):
-    return len(set(texts)) >= _MANY and max(map(len, texts)) <= _LONGEST
+    cells = {name: texts_of(name) for name, text in plain.items() if text in DOUBTFUL}
+    return [name for name, texts in cells.items() if len(set(texts)) >= _MANY and max(map(len, texts)) <= _LONGEST]
 
 
 def with_groups(dataset: Dataset, name: str) -> Dataset:
@@ -136,7 +133,7 @@ def with_groups(dataset: Dataset, name: str) -> Dataset:
     if name not in dataset.fields:
         known = list_names(dataset.fields) or "none"
         raise InputError(
-            f": the data set has no field {name!r}{nearest(name, dataset.fields)}; its fields: {known}", parameter="group"
+            f": the data has no field {name!r}{nearest(name, dataset.fields)}; its fields: {known}", parameter="group"
         )
     groups = number_groups(dataset.fields[name], None if name == "site" else dataset.fields.get("site"))
     return replace(dataset, groups=groups, notes=[*dataset.notes, *note_groups(groups)])

@@ -192,12 +192,8 @@ def votes(*, data: str | Spec, where: pathlib.Path, download: bool = False) -> D
     """
     from fnlkit.datasets.votes import by_vote
 
-    return by_vote(load(_text_of(data), cache=where, download=download))
-
-
-def _text_of(value):
-    """Return the text of a data set in a spec; a text from a file stays a text from a file."""
-    return value if isinstance(value, str) else str(value)
+    # A text from a file stays a text from a file.
+    return by_vote(load(data if isinstance(data, str) else str(data), cache=where, download=download))
 
 
 def sibling_path(name: str, suffix: str, *, cache: str | os.PathLike[str] | None = None) -> pathlib.Path:

@@ -152,9 +152,7 @@ def from_arrays(name: str, arrays: Mapping[str, Any], *, of_site: bool = False) 
     alone = "x_test" not in arrays and "y_test" not in arrays
     missing = [key for key in ("x_train", "y_train", "x_test", "y_test") if key not in arrays and not (alone and "test" in key)]
     if missing:
-        raise InputError(
-            f"has no {', '.join(missing)}; expected x_train, y_train and, if there are test samples, x_test and y_test"
-        )
+        raise InputError(f"has no {', '.join(missing)}; expected x_train, y_train and, with test samples, x_test, y_test")
     if alone:  # `partition` then holds out samples at each client
         arrays = {**arrays, "y_test": np.zeros(0, np.int64)}
     arrays = {key: value if key in ("x_train", "x_test") else np.asarray(value) for key, value in arrays.items()}
@@ -240,7 +238,7 @@ def _note_empty_classes(names, labels, true, named):
     first = list_names([names[c] for c in empty], quote=True)
     if named:
         return [
-            f"{len(empty):,} of {len(names):,} `class_names` have no sample: {first}; remove them unless other sites have them"
+            f"{len(empty):,} of {len(names):,} `class_names` have no sample: {first}; remove them, unless other sites use them"
         ]
     low, high = (int(end) for end in (present[present >= 0].min(), present.max()))
     return [
@@ -382,16 +380,12 @@ def folder(
     span(window)
     pixel_range(pixels)
     if label not in (0, 1, 2):
-        raise InputError(
-            f"folder: label is {label}; write 1 if the first level of folders is the class, or 2 for the second level"
-        )
+        raise InputError(f"folder: label is {label}; write 1 if the first level of folders is the class, or 2 for the second")
     parts = [path / "train", path / "test"]
     if not all(part.is_dir() for part in parts):
         parts = [path]
     if group == label != 0 or not 0 <= group <= 9:
-        raise InputError(
-            f"folder: group is {group}; write the level of the folders of groups, another one than that of the classes"
-        )
+        raise InputError(f"folder: group is {group}; write the level of the folders of groups, which are not the classes")
     label = label or (2 if group == 1 else 1 if group else 0)
     names, inner = _names_below(parts), _names_below([child for part in parts for child in _folders(part)])
     if label == 0 and len(inner) > 1 and _can_be_sites(parts):
@@ -433,9 +427,7 @@ def folder(
     left = [*_note_skipped(path, skipped), *note_damaged(damaged)]
     if not train or not (test or label == 2 or of_site):
         wanted = f"expected images ({', '.join(IMAGES)}, or other files with image content) or wav files"
-        raise InputError(
-            "; ".join([f"{display_path(path)}: {len(train)} training and {len(test)} test files, {wanted}", *left])
-        )
+        raise InputError("; ".join([f"{display_path(path)}: {len(train)} training, {len(test)} test files, {wanted}", *left]))
 
     every = [*(file for file, _ in (*train, *test)), *spare]
     dicoms = cache_json("dicom", lambda: common_window(every, window), files=every, where=where, reading=f"{bool(window)}")

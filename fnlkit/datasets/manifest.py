@@ -530,7 +530,7 @@ class Manifest:
                 if key in row_of:
                     other = self.table.rows[row_of[key]]
                     self.table.fail(
-                        [row], f"{self.roles[role]} {display_path(name)} is also in row {other}; write one row per sample"
+                        [row], f"{self.roles[role]} {display_path(name)} is also in row {other}; write a row a sample"
                     )
                 row_of[key] = row
 
@@ -606,7 +606,5 @@ def _list_levels(value):
     for column, levels in value.items():
         out[column] = [spell(level.name if isinstance(level, Spec) else str(level)) for level in levels]
         if len(set(out[column])) < len(levels):
-            raise InputError(
-                f"`ordinal`: write the levels of {column!r} once each, in order: {{{column}: [low, medium, high]}}"
-            )
+            raise InputError(f"`ordinal`: write each level of {column!r} once, in order: {{{column}: [low, medium, high]}}")
     return {column: levels for column, levels in out.items() if levels}

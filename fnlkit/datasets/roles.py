@@ -78,7 +78,9 @@ def _are_votes(manifest, label, sample, annotator):
         return False
     taken = {*manifest.roles.values(), *manifest.lists.get("drop", ()), label, sample, annotator}
     others = [manifest.table.texts(name) for name in manifest.table.columns if name not in taken]
-    return sample == manifest.roles.get("path") or not others or any(_describes(samples, texts) for texts in others)
+    if sample == manifest.roles.get("path") or not others:
+        return True
+    return any(len(set(texts)) > 1 and len(set(zip(samples, texts, strict=True))) == len(set(samples)) for texts in others)
 
 
 def merge_votes(manifest: Any) -> tuple[tuple[str, ...], Table]:
@@ -135,8 +137,3 @@ def merge_votes(manifest: Any) -> tuple[tuple[str, ...], Table]:
     )
     roles.pop("annotator")
     return tuple(order), out
-
-
-def _describes(samples, texts):
-    """Return whether a column has different texts, and one text per sample."""
-    return len(set(texts)) > 1 and len(set(zip(samples, texts, strict=True))) == len(set(samples))

@@ -237,7 +237,7 @@ def parse_table(text: str, source: str | os.PathLike[str], *, short: bool = Fals
             "engine": "python"}  # fmt: skip
     separator = ","
     try:
-        separator = max(_SEPARATORS, key=lambda mark: _count_columns(body, mark))
+        separator = max(_SEPARATORS, key=lambda mark: len(next(csv.reader(io.StringIO(body, ""), delimiter=mark), ())))
         if body.count(separator) > 2 * MAX_CELLS:
             raise InputError(f"{name}: more than {MAX_CELLS:,} cells; save it as Parquet")
         # The engine "c" fills rows that lack cells with "", so that they could not be told from empty cells.
@@ -255,11 +255,6 @@ def parse_table(text: str, source: str | os.PathLike[str], *, short: bool = Fals
     if (longest > _MOST_CHARACTERS).any():
         raise InputError(f"{name}, row {longest.idxmax()}: a cell has over {_MOST_CHARACTERS:,} characters; shorten it")
     return _from_sheet(frame, source, comma=separator == ";", short=short)
-
-
-def _count_columns(text, separator):
-    """Return the number of cells in the first row."""
-    return len(next(csv.reader(io.StringIO(text, ""), delimiter=separator), ()))
 
 
 def _broken_line(text, separator):
@@ -351,9 +346,7 @@ def _names(path, row):
         raise InputError(f"{display_path(path)}: two columns have the name {twice!r}; rename one")
     odd = next((name for name in names if not name.isprintable() or len(name) > 200), None)
     if odd is not None:
-        raise InputError(
-            f"{display_path(path)}: column name {ascii(odd[:60])} contains control characters or is longer than 200"
-        )
+        raise InputError(f"{display_path(path)}: column name {ascii(odd[:60])} has control characters or more than 200")
     return names
 
 

@@ -86,9 +86,7 @@ def read_targets(
 def _must_be_classes(table, column):
     """Raise InputError if a column has more than FEW_NUMBERS distinct numbers, or cells that join labels by ``|``."""
     if any(JOIN in text.strip(JOIN) for text in set(table.texts(column))):
-        raise InputError(
-            f'cells join several labels by {JOIN!r}; {OTHERS}, or write task="classification" in the data set\'s spec'
-        )
+        raise InputError(f'cells join several labels by {JOIN!r}; {OTHERS}, or write task="classification" in the spec')
     values, odd = table.numbers(column)
     distinct = np.unique(values[np.isfinite(values)])
     if not odd and len(distinct) > FEW_NUMBERS:

@@ -121,7 +121,7 @@ def embed_parts(
     for name, x in parts.items():
         view = View(x, dataset.x_train, dataset.kind, getattr(dataset, "sample_rate", 0), memory)
 
-        count = None if progress is None else partial(_from, progress, before, total)
+        count = None if progress is None else lambda done, _, start=before: progress(start + done, total)
         forward = partial(_forward, view, device=device, batch_size=batch_size, progress=count, place=place and place / name)
         rows = backbone(view, forward)
         if isinstance(rows, Changed):
@@ -134,10 +134,6 @@ def embed_parts(
             raise InputError(f"backbone {spec.name!r} returned values that are not finite; check its weights")
         out[name], before = rows, before + len(x)
     return out
-
-
-def _from(progress, before, total, done, _):
-    progress(before + done, total)
 
 
 @dataclass(frozen=True)
@@ -168,9 +164,7 @@ def require(module: str, package: str = "") -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         package = package or module.partition(".")[0].replace("_", "-")
-        raise InputError(
-            how_to_install(module) or f"this backbone needs {package}; run: pip install {package} ({error})"
-        ) from error
+        raise InputError(how_to_install(module) or f"the backbone needs {package}; pip install {package} ({error})") from error
 
 
 def must_have(view: View, kind: str, name: str) -> None:

@@ -4,7 +4,6 @@ Bekker, Goldberger. Training deep neural-networks based on unreliable labels. IC
 and its softmax tempered by the same likelihood.
 """
 
-from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -116,19 +115,9 @@ def by_clients(session: "ClientSession", *, prior: float, seed: int) -> "tuple[J
 
     The clients that `session.ask` reaches must have the predictions for their samples.
     """
-    replies = ask_clients(session, prior=prior, seed=seed)
+    replies = session.ask(partial(judge_at_home, prior=prior, seed=seed))
     estimates = estimates_of(*(replies[name].numpy() for name in ("low", "high", "counts")))
     return _judgment(estimates, *map(session.kept, ("issue", "flagged", "guess", "confidence"))), replies
-
-
-def ask_clients(
-    session: "ClientSession", *, prior: float, seed: int, ids: "Sequence[int] | np.ndarray | None" = None
-) -> "Replies":
-    """Let all clients, or those with the numbers `ids`, judge their labels; return the Replies.
-
-    The ends ``low`` and ``high`` of the replies cover the sampling error alone.
-    """
-    return session.ask(partial(judge_at_home, prior=prior, seed=seed), ids=ids)
 
 
 def judge_at_home(

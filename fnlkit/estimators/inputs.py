@@ -214,9 +214,7 @@ class EstimatorInputs:
                 parameter="probabilities",
             )
         if len(rows) > 1 and np.ptp(rows, 0).max() < 1e-9:
-            raise InputError(
-                "are the same for every sample, so they judge no label; check the model", parameter="probabilities"
-            )
+            raise InputError("are equal for all samples, so they judge no label; check the model", parameter="probabilities")
         rows = np.maximum(rows, 0)
         return rows / rows.sum(1, keepdims=True)
 
@@ -239,7 +237,7 @@ class EstimatorInputs:
         size = len(self.federation.given)
         if len(values) != size:
             raise InputError(
-                f"`{name}` has {len(values):,} rows but the federation has {size:,} samples; did {maker} read another data set?"
+                f"`{name}` has {len(values):,} rows, the federation {size:,} samples; did {maker} read other data?"
             )
         rows = Chosen(values, self.positions) if isinstance(values, Rows) else values[self.positions]
         for a, b in blocks(rows):

@@ -70,7 +70,7 @@ def set_apart(
     for k, part in enumerate(federation.clients):
         if out[part].all():
             raise InputError(
-                f": all {len(part)} samples of client {k} are verified, so that none remains for training", parameter="gold"
+                f": all {len(part)} samples of client {k} are verified, and none is left for training", parameter="gold"
             )
         owner[part[out[part]]] = k
         parts.append(part[~out[part]])
@@ -149,9 +149,7 @@ def read_gold(path: str, dataset: Dataset, sample_column: str | None = None) -> 
     label = table.find_columns("label")
     others = {column: table.texts(column) for column in table.columns if column not in label}
     if len(label) != 1 or not others:
-        raise InputError(
-            f"{name}: expected a table with the columns id and label and one row per sample; found the columns {table.known()}"
-        )
+        raise InputError(f"{name}: expected a table with columns id and label; its columns are {table.known()}")
 
     def fail(rows: Sequence[int], text: str) -> NoReturn:
         raise InputError(f"{table.at(rows[0])}: {text}", parameter="gold")

@@ -144,7 +144,9 @@ def set_keys(folder: Path, project: Project, found: dict[str, str]) -> Project:
 def _features_of(dataset, settings, backbone, scaling):
     """Return kind, shape, scale and backbone of the samples that the sites' models receive, as fields of a Project."""
     shape = list(map(int, dataset.x_train.shape[1:]))
-    about = {"kind": dataset.kind, "shape": shape, "backbone": backbone_of(dataset), "mean": [], "std": []}
+    about = {"kind": dataset.kind, "shape": shape, "backbone": "", "mean": [], "std": []}
+    if dataset.features is not None:
+        about["backbone"] = str(dataset.features["backbone"])
     if dataset.kind not in ("image", "vector"):
         raise InputError(f"samples of the kind {dataset.kind} are not deployed yet; make vectors of them first")
     if scaling == "sites" and (dataset.kind != "vector" or settings.standardize == "none"):
@@ -166,11 +168,6 @@ def _scale(dataset, settings):
     return tuple(tuple(values.tolist()) for values in pool_moments([moments(dataset.x_train)]))
 
 
-def backbone_of(dataset: "Dataset") -> str:
-    """Return the spec of the backbone of a data set of features; empty if the samples are no features."""
-    return "" if dataset.features is None else str(dataset.features["backbone"])
-
-
 def fingerprint_of(path: str | os.PathLike[str]) -> str:
     """Return the fingerprint of a public key in a file written by `ssh-keygen`."""
     words = files.read_text(path).split()
@@ -180,9 +177,7 @@ def fingerprint_of(path: str | os.PathLike[str]) -> str:
         return digest_of(words[1])
     except (IndexError, ValueError):
         made = 'ssh-keygen -t ecdsa -b 384 -N "" -f site.key'
-        raise InputError(
-            f"`key` {display_path(path)}: is no public key that Flower takes; give the .pub file of `{made}`"
-        ) from None
+        raise InputError(f"`key` {display_path(path)}: is no public key for Flower; give the .pub file of `{made}`") from None
 
 
 def _write_whole(folder, parts):

@@ -94,9 +94,7 @@ def read_site(folder: str | os.PathLike[str]) -> dict[str, Any]:
         valid["agreed"] = site["agreed"] == project.FILE
         valid["memory"] = site["memory"] == "memory"
     if site.get("agreed") == "agreed.toml":
-        raise InputError(
-            f"{display_path(path)}: is of fnlkit 0.2; the coordinator writes the project again with `fnlkit flower-app`"
-        )
+        raise InputError(f"{display_path(path)}: is of fnlkit 0.2; the coordinator runs `fnlkit flower-app` again")
     if unknown := sorted(set(site) - set(_SITE)):
         raise InputError(f"{display_path(path)}: {unknown[0]} is no entry{nearest(unknown[0], _SITE)}; correct the name")
     for name in _SITE:
@@ -132,9 +130,7 @@ def locate_site(where: str | os.PathLike[str], name: str = "") -> dict[str, Any]
         return site
     names = project.read(where).names
     if name not in names:
-        raise InputError(
-            f"--site {name or '(missing)'}: is no site of {display_path(where)}; its sites are {list_names(names)}"
-        )
+        raise InputError(f"--site {name or '(missing)'}: is no site of {display_path(where)}; sites: {list_names(names)}")
     folder = Path(where).absolute().parent
     return {"client": names.index(name), "name": name, "agreed": str(where), "memory": str(folder / f"memory-{name}"),
             "data": "", "leave_out": "", "folder": str(folder)}  # fmt: skip
@@ -208,7 +204,8 @@ def join(folder: str | os.PathLike[str], data: str, leave_out: str = "") -> list
     out["start.sh"] = render("start_site", superlink=site["superlink"], name=site["name"], port=site["port"], config=config)
     out[f"bin/{_PROGRAM}"] = render("superexec")
     start, path = _quote_for_systemd(f"{folder}/start.sh"), _quote_for_systemd(f"PATH={os.environ.get('PATH', '')}", "%")
-    out["fnlkit-site.service"] = render("unit", name=site["name"], user=_user(), start=start, path=path)
+    user = os.getuid() if hasattr(os, "getuid") else 0  # without user numbers, there is no systemd
+    out["fnlkit-site.service"] = render("unit", name=site["name"], user=user, start=start, path=path)
     beside = Path(node["data"]) if os.path.isdir(node["data"]) else Path(node["data"]).parent  # a table can name files there
     mounts = [f"{folder}:{folder}", *([] if beside.is_relative_to(folder) else [f"{beside}:{beside}:ro"])]
     out["Containerfile"] = render(
@@ -236,11 +233,6 @@ def _quote_for_systemd(text, special="%$"):
     """Return `text` as one quoted word of a unit file; characters in `special` are doubled."""
     text = text.replace("\\", "\\\\").replace('"', '\\"')
     return '"' + "".join(2 * each if each in special else each for each in text) + '"'
-
-
-def _user():
-    """Return the number of the user who joins, as whom systemd runs the site; 0 where users have no number and no systemd."""
-    return os.getuid() if hasattr(os, "getuid") else 0
 
 
 def make_demo(folder: str | os.PathLike[str], dataset: "Dataset", names: Sequence[str], seed: int = 0) -> None:

@@ -354,6 +354,4 @@ def must_be_of_sites(keys: Sequence[str], sites: int) -> None:
     """Raise InputError unless the number of keys is zero or the number of sites; a later key can be empty for now."""
     known = [key for key in keys if key]
     if keys and (len(keys) != sites or len(set(known)) < len(known)):
-        raise InputError(
-            f"`key`: {len(set(keys))} different keys for {sites} sites; give the public key of each, in their order"
-        )
+        raise InputError(f"`key`: {len(set(keys))} different keys for {sites} sites; give the public key of each in order")

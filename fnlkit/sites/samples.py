@@ -50,9 +50,7 @@ def samples_like(text: str, project) -> "Dataset":
         if ("path" in table.roles) != (project.columns is None):
             found = "names files" if "path" in table.roles else "holds features"
             wanted = f"{project.kind} samples without named columns" if project.columns is None else "rows of a table"
-            raise InputError(
-                f"{display_path(text)}: the table {found}, and the task is about {wanted}; give the samples in that form"
-            )
+            raise InputError(f"{display_path(text)}: the table {found}, and the task is about {wanted}; give such samples")
         _must_have_levels(table.table, project.columns or ())
         return table.dataset(cache_folder(), learned=project.columns, of_site=True)
     if project.columns is not None:

@@ -159,7 +159,7 @@ def test_the_commands_apply_exactly_the_list(world, tmp_path):
         ("--guarantee 0.2 --reviewer-errors 0.1 --confidence 0.9", "omit --confidence"),
         ("--guarantee 0.2 --at-random 1", "lower --at-random"),
         ("--confidence 0.9", "need --guarantee"),
-        ("--guarantee 0.2 --class ten", "no class has this name"),
+        ("--guarantee 0.2 --class ten", "is no class"),
     ],
 )
 def test_bad_options_are_refused_in_one_line(world, options, words, tmp_path):

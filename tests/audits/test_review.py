@@ -257,7 +257,7 @@ def test_no_feature_decides_about_neighbors_by_its_unit():
 def test_a_site_is_found_by_its_name(world):
     federation = replace(world[0], meta={**world[0].meta, "client_names": ["1", "Bonn", "Cork", "Delft"]})
     assert [client_of(federation, name) for name in ("Cork", "1", "0", "3")] == [2, 0, 0, 3]
-    with pytest.raises(InputError, match="no site has this name; did you mean 'Bonn'"):
+    with pytest.raises(InputError, match="is no site; did you mean 'Bonn'"):
         client_of(federation, "bonn")
     with pytest.raises(InputError, match="from 0 to 3"):
         client_of(world[0], "4")

@@ -92,7 +92,7 @@ def test_site_names_are_printed(trained):
     rows = parse_csv(folder / "review/decisions.csv")
     assert len(rows) == 6 and all(row["sample"].startswith(CANARY) and row["given"] in ("gesund", "krank") for row in rows)
     assert rows[0]["sample"] in page
-    refuse("fnlkit review export judged.npz --client Zurich -o r2", folder, "no site has this name; did you mean 'Zürich'?")
+    refuse("fnlkit review export judged.npz --client Zurich -o r2", folder, "is no site; did you mean 'Zürich'?")
 
 
 def test_samples_without_a_label_are_predicted_by_their_names(trained):

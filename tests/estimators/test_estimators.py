@@ -342,7 +342,7 @@ def test_a_new_judgment_replaces_the_old_one():
     [
         ("knn", {"probabilities": np.full((1438, 10), 0.1)}, "`probabilities`: knn does not use it"),
         ("confident", {"embeddings": np.zeros((1438, 2))}, "`embeddings`: confident does not use it"),
-        ("knn", {"embeddings": np.zeros((1437, 2))}, "`embeddings` has 1,437 rows but the federation has 1,438"),
+        ("knn", {"embeddings": np.zeros((1437, 2))}, "`embeddings` has 1,437 rows, the federation 1,438"),
         ("knn", {"embeddings": np.full((1438, 2), np.nan)}, "no finite row for sample"),
         ("confident", {"probabilities": np.full((1438, 9), 1 / 9)}, "has 9 columns; expected 10"),
         ("loss", {"probabilities": np.full((1438, 10), 0.3)}, "are they logits?"),

@@ -67,8 +67,8 @@ FACTORS = {
 # What is refused, and nothing else.
 REFUSALS = [r"`(optimizer|aggregator)` .*: local averages no models; omit `(optimizer|aggregator)`"]
 REFUSALS += [r"`aggregator` (multi-)?krum needs rounds of 4 clients or more, found 1; raise `fraction`"]
-REFUSALS += [r"`optimizer` feddecorr regularizes the features of one network, and this method trains two; omit it"]
-REFUSALS += [r"`mixup` [\d.]+: [\w-]+ trains on separate labels, which cannot be mixed; remove `mixup`"]
+REFUSALS += [r"`optimizer` feddecorr regularizes one network, and this method trains two; omit it"]
+REFUSALS += [r"`mixup` [\d.]+: [\w-]+ has separate labels, which cannot be mixed; remove it"]
 EACH = 2  # combinations of a method that brings its own loss
 
 
@@ -141,5 +141,5 @@ def test_every_combination_trains_or_is_refused_in_a_sentence(method, combinatio
 
 
 def test_fedbn_without_batch_norm_is_refused_before_training(images):
-    with pytest.raises(InputError, match="fedbn keeps batch norm on the clients; this network has none"):
+    with pytest.raises(InputError, match="fedbn keeps batch norm, and this network has none"):
         Experiment(*images, Settings(optimizer="fedbn", model="mlp(hidden=[4])", fraction=0.5))

@@ -111,9 +111,7 @@ def _inputs(inputs):
     known = f"(a linear classifier recognizes the site with AUC {inputs.auc:.2f})"
     if inputs.common:
         columns = list_names([one.name for one in inputs.columns])
-        return (
-            f"Inputs differ between most sites, so that no site is the reference{columns and f': here in {columns}'} {known}."
-        )
+        return f"Inputs differ between most sites, so no site is the reference{columns and f': here in {columns}'} {known}."
     found = list(inputs.words)
     for kind, text in (("units", "units differ in {}"), ("offset", "values are shifted in {}"), ("missing", "{} is constant")):
         columns = [one for one in inputs.columns if one.kind == kind]

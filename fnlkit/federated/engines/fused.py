@@ -51,9 +51,7 @@ class Fused(Stacked):
             network = f"{type(self.network.module).__name__}{frozen} on {self.network.device}"
             raise InputError(f"fused knows lenet5 and mlp on the CPU, not {network}; write `engine='auto'`", parameter="engine")
         if self.network.precision == "bf16":
-            raise InputError(
-                "fused computes in fp32 or fp64, not in bf16; write `engine='auto'` or another `precision`", parameter="engine"
-            )
+            raise InputError("fused computes in fp32 or fp64, not bf16; write `engine='auto'`", parameter="engine")
         self.count = workers or core_count()
         # Weights of a head follow those of the network.
         self._whole = fused_parameters(self.net) == self.network.parameters_count
@@ -222,36 +220,16 @@ LOSSES: dict[str, Callable[..., dict[str, Any]]] = {
 
 
 # ---- corrections: (visit, *, keywords) -> drift terms of FusedSteps
-def _proximal(visit, *, mu):
-    return {"proximal": mu}
-
-
-def _dynamic(visit, *, alpha):
-    return {"proximal": alpha, "linear": -visit.client.state["dual"].numpy()}
-
-
-def _control(visit):
-    return {"linear": (visit.received["control"] - visit.client.state["control"]).numpy()}
-
-
 def _towards_global(visit, *, strength):
     anchor = visit.client.state["global"]
     return {"proximal": strength, "linear": strength * (visit.model.weights[: len(anchor)] - anchor).numpy()}
 
 
-def _adaptive(visit):
-    return {"proximal": 2 * float(visit.received["proximal"])}
-
-
-def _adaptive_norm(visit):
-    return {"proximal_norm": float(visit.received["proximal"])}
-
-
 CORRECTIONS: dict[str, Callable[..., dict[str, Any]]] = {
-    "proximal": _proximal,
-    "dynamic": _dynamic,
-    "control_variate": _control,
+    "proximal": lambda visit, *, mu: {"proximal": mu},
+    "dynamic": lambda visit, *, alpha: {"proximal": alpha, "linear": -visit.client.state["dual"].numpy()},
+    "control_variate": lambda visit: {"linear": (visit.received["control"] - visit.client.state["control"]).numpy()},
     "towards_global": _towards_global,
-    "adaptive": _adaptive,
-    "adaptive_norm": _adaptive_norm,
+    "adaptive": lambda visit: {"proximal": 2 * float(visit.received["proximal"])},
+    "adaptive_norm": lambda visit: {"proximal_norm": float(visit.received["proximal"])},
 }

@@ -113,9 +113,7 @@ class Replies(dict[str, Any]):
             if self.repeated and name == "weights":
                 raise InputError(f": a user component reads the clients' weights {UNKNOWN}", parameter="resume")
             if self.repeated:
-                raise InputError(
-                    f": the log of the run lacks {name!r}; the run was made by another version, train again", parameter="resume"
-                )
+                raise InputError(f": the run's log lacks {name!r}; another version made it, train again", parameter="resume")
             raise KeyError(name)
         return torch.zeros(0, dtype=torch.float64)
 
@@ -302,9 +300,6 @@ class Clients(Records):
         sent = (self.sends or {}).get(name)
         return sent is not None and sent.sum_only
 
-    def _too_few(self, ids, kept):
-        return admission.too_few(len(ids), len(kept), self.log, self.min_replies, len(self))
-
     def refuse(self, round: int, ids: np.ndarray, reasons: list[str | None], *, optional: bool = False) -> list[int]:
         """Reject clients of a round: record the reasons, undo their visits, and return the positions of the others.
 
@@ -327,7 +322,7 @@ class Clients(Records):
         for client, reason in zip(ids.tolist(), reasons, strict=True):
             if reason:
                 self._reject(round, client, reason)
-        if not optional and self._too_few(ids, accepted):
+        if not optional and admission.too_few(len(ids), len(accepted), self.log, self.min_replies, len(self)):
             raise admission.to_error(round, ids.tolist(), reasons)
         return accepted
 

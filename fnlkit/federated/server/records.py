@@ -180,9 +180,7 @@ class Records:
     def _next_logged(self, ids):
         """Take the next round from the replayed log, after checking the cohort (K,)."""
         if not self._replayed_log:
-            raise InputError(
-                ": the log of the run has fewer rounds than these settings need; train it again", parameter="resume"
-            )
+            raise InputError(": the run's log has fewer rounds than these settings need; train again", parameter="resume")
         entry = self._replayed_log.pop()
         self.rounds += 1
         if not np.array_equal(np.sort(ids), entry.asked):
@@ -228,9 +226,7 @@ class Records:
             return result
         value = np.array(result.detach().cpu() if isinstance(result, torch.Tensor) else result)
         if value.dtype.kind not in "biuf":
-            raise InputError(
-                f"clients.once: `work` must return a number, an array, a Model or None, found {type(result).__name__}"
-            )
+            raise InputError(f"clients.once: `work` must return a number, array, Model or None, found {type(result).__name__}")
         self.results.append(Result("value", value))
         return _plain(value)
 

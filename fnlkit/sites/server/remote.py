@@ -19,7 +19,6 @@ from fnlkit.federated.client.client import ClientList
 from fnlkit.federated.client.failure import Failure
 from fnlkit.federated.client.inputs import Inputs
 from fnlkit.federated.client.network import nothing
-from fnlkit.federated.server.admission import TooManyLost
 from fnlkit.federated.server.clients import Ask, Clients, Replies
 from fnlkit.federated.server.records import nbytes
 from fnlkit.sites.server.roster import MOST_TRIES, SILENT
@@ -89,10 +88,6 @@ class Remote:
         self.lost: dict[int, str] = {}
         self._count = 0
         self.view: Any = None
-
-    def list_lost_sites(self, error: TooManyLost) -> dict[int, str]:
-        """Return {site: reason} of a `TooManyLost` of the last session."""
-        return {self.view.ids[client]: reason for client, reason in error.reasons.items()}
 
     def describe_lost(self) -> str:
         """Return the lost sites of `ask_all` with the reasons, as a text."""

@@ -36,7 +36,7 @@ def scale_of_replies(replies: Any, project) -> dict[str, Any]:
     count = known.sum(0)
     if not count.all():
         raise InputError(
-            f"{names[int(np.argmin(count))]}: no site has enough known values; write the project again without this column"
+            f"{names[int(np.argmin(count))]}: no site has enough known values; write a project without this column"
         )
     mean, std = pool_moments(map(Moments, known, total, squares))
     parts = [mean[number_places(project.columns)], mean, std]

@@ -195,7 +195,7 @@ def over(sites: Roster, task: "Task", options: Options) -> dict[str, Any]:
         try:
             found = work(remote, task, options)
         except TooManyLost as error:
-            gone = remote.list_lost_sites(error)
+            gone = {remote.view.ids[client]: reason for client, reason in error.reasons.items()}
             for k, reason in gone.items():
                 _say(f"{names[k]}: {reason}")
             silent = {k for k, reason in gone.items() if any(words in reason for words in SILENT)}

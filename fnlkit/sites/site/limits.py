@@ -138,7 +138,7 @@ def as_agreed(step: str, arguments: Iterable[tuple[str, Any]]) -> dict[str, Limi
     module, _, function = step.partition(":")
     component = getattr(importlib.import_module(module), function)
     parameters, declared = inspect.signature(component).parameters.values(), declaration(component)
-    limits = {name: _one_of(values) for name, values in declared.choices.items()}
+    limits = {name: Limit(" or ".join(map(str, v)), v.__contains__) for name, v in declared.choices.items()}
     for name in (one.name for one in parameters if one.kind is one.KEYWORD_ONLY and one.name in agreed):
         values = agreed[name]
         # An argument without a value, or of -1, is derived by the method; the releases of labels limit epsilon (budgets).
@@ -151,10 +151,6 @@ def as_agreed(step: str, arguments: Iterable[tuple[str, Any]]) -> dict[str, Limi
 def _up_to(most):
     """Return the Limit of a number from 0 to the agreed one."""
     return Limit(f"0 to {most:g}, as agreed", lambda v: isinstance(v, int | float) and 0 <= v <= most * (1 + 1e-9))
-
-
-def _one_of(values):
-    return Limit(" or ".join(map(str, values)), lambda value: value in values)
 
 
 def equal_to(*values) -> Limit:

@@ -24,8 +24,6 @@ def disable_telemetry() -> None:
         If Flower is not installed.
     """
     if importlib.util.find_spec("flwr") is None:
-        raise InputError(
-            "flower needs Flower, which is not installed; pip install 'fnlkit[flower]' adds it", parameter="engine"
-        )
+        raise InputError("flower needs Flower; run: pip install 'fnlkit[flower]'", parameter="engine")
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)

@@ -127,7 +127,10 @@ def check_request(asked: object, *, clients: Collection[int], network: Network) 
         "base": _whole(visit[1], NEVER, _MOST_ROUNDS),
         "settled": _whole(visit[2], NEVER, _MOST_ROUNDS),
     }
-    right |= {name: isinstance(values, dict) and all(map(_is_named_tensor, values.items())) for name, values in tensors.items()}
+    right |= {
+        name: isinstance(values, dict) and all(isinstance(n, str) and isinstance(v, torch.Tensor) for n, v in values.items())
+        for name, values in tensors.items()
+    }
     if wrong := [name for name, fine in right.items() if not fine]:
         raise InputError(f"the server's request has a wrong type or range in: {', '.join(wrong)}")
     return asked
@@ -140,10 +143,6 @@ _MOST_ROUNDS, _MOST_STEPS = 10**9 - 1, 64  # range of round numbers that fit int
 
 def _whole(value, low, high):
     return type(value) is int and low <= value <= high
-
-
-def _is_named_tensor(pair):
-    return isinstance(pair[0], str) and isinstance(pair[1], torch.Tensor)
 
 
 def answer(node: NodeObjects, asked: dict[str, Any]) -> dict[str, list[list[Any]]]:

@@ -47,9 +47,7 @@ def keep_own(client: "Client", model: "LocalModel", received: "Received") -> "di
 def must_be_normed(network: "Network") -> None:
     """Raise InputError if a network has no batch norm."""
     if not normalizers(network).any():
-        raise InputError(
-            "fedbn keeps batch norm on the clients; this network has none, use `optimizer='fedavg'`", parameter="optimizer"
-        )
+        raise InputError("fedbn keeps batch norm, and this network has none; use `optimizer='fedavg'`", parameter="optimizer")
 
 
 def locally(request: Request) -> Additions:

@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 def must_have_features(network: "Network") -> None:
     """Raise InputError if a network is a pair, whose features are the logits of both networks."""
     if isinstance(network.module, Pair):
-        raise InputError(
-            "feddecorr regularizes the features of one network, and this method trains two; omit it", parameter="optimizer"
-        )
+        raise InputError("feddecorr regularizes one network, and this method trains two; omit it", parameter="optimizer")
 
 
 @declare(cite="Shi 2023")

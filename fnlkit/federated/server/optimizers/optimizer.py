@@ -249,9 +249,7 @@ class FedOpt:
         local = local.changed(corrections=(*self.corrections, *more.corrections, *corrections))
         self.rounds += 1
         if self.protect is not None and weights is not None:
-            raise InputError(
-                ": the method sets client weights, which no protection covers; remove `protect`", parameter="protect"
-            )
+            raise InputError(": the method sets client weights, which it does not cover; remove it", parameter="protect")
         ask = Ask(
             ids,
             model,
@@ -273,10 +271,6 @@ class FedOpt:
     @cached_property
     def _needs(self):
         return needs(self.fit.loss)
-
-    @cached_property
-    def _safe_cohort(self):
-        return smallest_cohort(self.aggregate)[1]
 
     @cached_property
     def _accepted_names(self):
@@ -314,7 +308,7 @@ class FedOpt:
         scaled = self.rescale(updates)
         if scaled is not updates.trained:
             stacked = torch.cat([scaled.to(stacked), stacked[:, p:]], 1)
-        if len(stacked) < self._safe_cohort:
+        if len(stacked) < smallest_cohort(self.aggregate)[1]:
             clients.note(outvotes_nobody(self.aggregate, len(stacked)))
         context = model.weights, model.network.slots, p, updates.ids, clients.memory
         context = dict(zip(_CONTEXT, context, strict=True))
