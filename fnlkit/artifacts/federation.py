@@ -46,7 +46,7 @@ ESTIMATES = {
 # Arrays of single samples: shape and dtype kinds.
 _OF_SAMPLES = {
     "reviewed": ("n", "b"), "review_part": ("n", "iu"), "sample_id": ("n", "U"), "sample_path": ("n", "U"),
-    "sample_of": ("n", "iu"), "annotator": ("n", "U"), "group": ("n", "iu"),
+    "sample_of": ("n", "iu"), "annotator": ("n", "U"), "group": ("n", "iu"), "received": ("n", "iu"),
 }  # fmt: skip
 
 
@@ -248,11 +248,8 @@ class Federation:
         self.client_indices = _whole(self.client_indices, "client_indices")
         self._check_clients(size)
         self._check_meta()
-        self._check_held_out(size)
         self._check_noise()
         self._check_arrays()
-        if "received" in self.extra and len(_labels(self.extra["received"], "received", self.classes)) != size:
-            raise InputError(f"`received` must contain one label for each of {size:,} samples")
 
     def _check_clients(self, size):
         offsets, indices = self.client_offsets, self.client_indices
@@ -263,28 +260,12 @@ class Federation:
             raise InputError(f"client {short[0]} has no samples; run `fnlkit partition` with `min_samples` 1 or more")
         if len(indices):
             if indices.min() < 0 or indices.max() >= size:
-                raise InputError(
-                    f"`client_indices` names position {indices[(indices < 0) | (indices >= size)][0]:,} of {size:,} "
-                    "labels; "
-                    "was the file created from another data set?"
-                )
+                wrong = indices[(indices < 0) | (indices >= size)][0]
+                raise InputError(f"`client_indices` names position {wrong:,} of {size:,} labels; is it of another data set?")
             seen = np.zeros(size, bool)
             seen[indices] = True
             if seen.sum() != len(indices):
                 raise InputError(f"{len(indices) - seen.sum():,} samples belong to two clients; expected at most one")
-
-    def _check_held_out(self, size):
-        for name, high in (("holdout_client", len(self)), ("gold_label", self.classes)):
-            if name not in self.extra:
-                continue
-            values = self.extra[name] = _whole(self.extra[name], name)
-            if len(values) != size or values.min() < -1 or values.max() >= high:
-                raise InputError(f"`{name}` must contain a number from -1 to {high - 1} for each of {size:,} samples")
-        owner, gold = self.extra.get("holdout_client"), self.extra.get("gold_label")
-        if owner is not None and (owner[self.client_indices] >= 0).any():
-            raise InputError("`holdout_client` contains samples that clients train on; create the file again with `partition`")
-        if gold is not None and (gold[self.client_indices] >= 0).any():
-            raise InputError("`gold_label` contains samples that clients train on; create the file again with `partition`")
 
     def _check_noise(self):
         shape = (len(self),)
@@ -332,14 +313,16 @@ class Federation:
                 raise InputError(f"`{name}` is {values.dtype} {values.shape}; expected {wanted}: create the file again")
             if values.dtype.kind == "f" and not np.isfinite(values).all():
                 raise InputError(f"`{name}` contains NaN or infinity; run estimate-noise again")
-            if kind == "iu" and name in ESTIMATES:
+            if kind == "iu" and (name in ESTIMATES or name == "received"):
                 _labels(values, name, self.classes)
-        if "estimate_copy_of" in self.extra:
-            of = self.extra["estimate_copy_of"] = _whole(self.extra["estimate_copy_of"], "estimate_copy_of")
-            if len(of) != sides["n"] or of.min() < -1 or of.max() >= sides["n"]:
-                raise InputError(
-                    f"`estimate_copy_of` needs a position or -1 for each of {sides['n']:,} samples; run audit again"
-                )
+        for name, high in (("holdout_client", len(self)), ("gold_label", self.classes), ("estimate_copy_of", sides["n"])):
+            if name not in self.extra:
+                continue
+            values = self.extra[name] = _whole(self.extra[name], name)
+            if len(values) != sides["n"] or values.min() < -1 or values.max() >= high:
+                raise InputError(f"`{name}` must contain a number from -1 to {high - 1} for each of {sides['n']:,} samples")
+            if name != "estimate_copy_of" and (values[self.client_indices] >= 0).any():
+                raise InputError(f"`{name}` contains samples that clients train on; create the file again with `partition`")
 
     @classmethod
     def from_artifact(cls, artifact: Artifact) -> Federation:
