@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
     from fnlkit.estimators.federated import ClientSession
     from fnlkit.estimators.inputs import EstimatorInputs
-    from fnlkit.federated.client.client import Client, LocalModel, Received
-    from fnlkit.federated.server.clients import Replies
+    from fnlkit.federated.types import Client, LocalModel, Received, Replies
 
 
 # A client replies whole numbers only: the digits of a likelihood, or of an expected number, would state those of a sample.

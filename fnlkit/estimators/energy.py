@@ -22,10 +22,7 @@ from fnlkit.methods.fedavg import Round, fedavg
 
 if TYPE_CHECKING:
     from fnlkit.estimators.inputs import EstimatorInputs
-    from fnlkit.federated.client.client import Client, LocalModel, Received
-    from fnlkit.federated.client.network import Model
-    from fnlkit.federated.server.clients import Clients
-    from fnlkit.federated.server.optimizers.optimizer import FedOpt
+    from fnlkit.federated.types import Client, Clients, FedOpt, LocalModel, Model, Received
 
 
 @declare(sends=federated.PREDICTED | federated.RELABELED | energy_levels.SCORED, cite="Tsouvalas 2024")

@@ -20,9 +20,7 @@ if TYPE_CHECKING:
     from fnlkit.artifacts.exchange import Traffic
     from fnlkit.estimators.inputs import EstimatorInputs
     from fnlkit.experiment.experiment import Experiment
-    from fnlkit.federated.client.client import Client, LocalModel, Received
-    from fnlkit.federated.client.inputs import Inputs
-    from fnlkit.federated.server.clients import Replies
+    from fnlkit.federated.types import Client, Inputs, LocalModel, Received, Replies
 
 
 PREDICTED = {"predicted": Sent.counts("numbers of samples by predicted class and given label", "once", ("C", "C"), total="n")}

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
     from fnlkit.estimators.federated import ClientSession
     from fnlkit.estimators.inputs import EstimatorInputs
-    from fnlkit.federated.client.client import Client, LocalModel, Received
-    from fnlkit.federated.server.clients import Replies
+    from fnlkit.federated.types import Client, LocalModel, Received, Replies
 
 
 FLAGGED = {"flagged": Sent.counts("number of labels judged wrong", "once")}

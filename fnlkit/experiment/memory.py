@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 if TYPE_CHECKING:
-    from fnlkit.federated.client.client import Client
-    from fnlkit.federated.server.optimizers.optimizer import FedOpt
+    from fnlkit.federated.types import Client, FedOpt
 
 
 # Server parts of an optimizer that a resumed run does not repeat; only the server's memory is restored for these parts.

@@ -23,10 +23,7 @@ from fnlkit.methods.neighbor_votes import limit_neighbors, vote
 from fnlkit.methods.nnc import nnc
 
 if TYPE_CHECKING:
-    from fnlkit.federated.client.client import Client, LocalModel, Received
-    from fnlkit.federated.client.network import Model
-    from fnlkit.federated.server.clients import Clients
-    from fnlkit.federated.server.optimizers.optimizer import FedOpt
+    from fnlkit.federated.types import Client, Clients, FedOpt, LocalModel, Model, Received
 
 
 # Parameters of the estimates, as in NNC and NA-FedAvg.

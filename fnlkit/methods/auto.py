@@ -12,10 +12,7 @@ from fnlkit.core.errors import InputError
 from fnlkit.core.parameters import Range, check_arguments
 
 if TYPE_CHECKING:
-    from fnlkit.federated.client.network import Model
-    from fnlkit.federated.server.clients import Clients
-    from fnlkit.federated.server.optimizers.optimizer import FedOpt
-    from fnlkit.federated.server.rounds import Round
+    from fnlkit.federated.types import Clients, FedOpt, Model, Round
 
 CANDIDATES = ("fedavg", "rofl", "fedefc", "confident-learning", "fedem")
 SENDS = {

@@ -9,9 +9,7 @@ from fnlkit.federated.server.schedules import pooled_rounds, stretch
 from fnlkit.methods.fedavg import Round, fedavg
 
 if TYPE_CHECKING:
-    from fnlkit.federated.client.network import Model
-    from fnlkit.federated.server.clients import Clients
-    from fnlkit.federated.server.optimizers.optimizer import FedOpt
+    from fnlkit.federated.types import Clients, FedOpt, Model
 
 
 @method(

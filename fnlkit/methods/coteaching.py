@@ -17,9 +17,7 @@ from fnlkit.methods.warmup import forgotten
 from fnlkit.models.pair_output import must_be_pair
 
 if TYPE_CHECKING:
-    from fnlkit.federated.client.network import Model
-    from fnlkit.federated.server.clients import Clients
-    from fnlkit.federated.server.optimizers.optimizer import FedOpt
+    from fnlkit.federated.types import Clients, FedOpt, Model
 
 
 @method(loss="own", needs=("pair",), cite="Han 2018")  # the second model is the second half of `weights`

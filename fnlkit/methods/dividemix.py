@@ -20,10 +20,7 @@ from fnlkit.methods.warmup import warmup_rounds
 from fnlkit.models.pair_output import both, must_be_pair
 
 if TYPE_CHECKING:
-    from fnlkit.federated.client.client import Client, LocalModel, Received
-    from fnlkit.federated.client.network import Model
-    from fnlkit.federated.server.clients import Clients
-    from fnlkit.federated.server.optimizers.optimizer import FedOpt
+    from fnlkit.federated.types import Client, Clients, FedOpt, LocalModel, Model, Received
 
 
 # ---- on the client

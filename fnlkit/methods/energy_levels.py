@@ -16,10 +16,7 @@ from fnlkit.federated.server.selection import cohort_size
 from fnlkit.methods.missed import complete_levels
 
 if TYPE_CHECKING:
-    from fnlkit.federated.client.client import Client, LocalModel, Received
-    from fnlkit.federated.client.network import Model
-    from fnlkit.federated.server.clients import Clients, Replies
-    from fnlkit.federated.server.optimizers.optimizer import FedOpt
+    from fnlkit.federated.types import Client, Clients, FedOpt, LocalModel, Model, Received, Replies
 
 
 # A round number that starts at 1, as in the paper.

@@ -15,8 +15,7 @@ from fnlkit.federated.server.rounds import Round as Round
 if TYPE_CHECKING:
     import numpy as np
 
-    from fnlkit.federated.server.clients import Clients
-    from fnlkit.federated.server.optimizers.optimizer import FedOpt
+    from fnlkit.federated.types import Clients, FedOpt
 
 
 def follows_schedule(method: Callable[..., Any]) -> bool:

@@ -26,10 +26,7 @@ from fnlkit.methods.fedavg import Round, fedavg, follows_schedule
 from fnlkit.methods.missed import ask_again
 
 if TYPE_CHECKING:
-    from fnlkit.federated.client.client import Batch, Client, LocalModel, Received
-    from fnlkit.federated.client.network import Model
-    from fnlkit.federated.server.clients import Clients
-    from fnlkit.federated.server.optimizers.optimizer import FedOpt
+    from fnlkit.federated.types import Batch, Client, Clients, FedOpt, LocalModel, Model, Received
 
 
 # Choices in which the public code differs from the paper.

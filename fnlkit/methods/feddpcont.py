@@ -20,10 +20,7 @@ from fnlkit.federated.privacy import debias, randomized_response, to_simplex
 from fnlkit.methods.fedavg import Round
 
 if TYPE_CHECKING:
-    from fnlkit.federated.client.client import Client, LocalModel, Received
-    from fnlkit.federated.client.network import Model
-    from fnlkit.federated.server.clients import Clients
-    from fnlkit.federated.server.optimizers.optimizer import FedOpt
+    from fnlkit.federated.types import Client, Clients, FedOpt, LocalModel, Model, Received
 
 
 # Expected error of the released distribution above which a note is printed: the paper's is 5 % on CIFAR-10.

@@ -17,9 +17,7 @@ from fnlkit.methods.fedavg import Round
 from fnlkit.methods.noisy_clients import CLASS_LOSSES, aware_of_distance, merge_prediction, stages, warm_up
 
 if TYPE_CHECKING:
-    from fnlkit.federated.client.network import Model
-    from fnlkit.federated.server.clients import Clients
-    from fnlkit.federated.server.optimizers.optimizer import FedOpt
+    from fnlkit.federated.types import Clients, FedOpt, Model
 
 
 # ---- the server

@@ -12,9 +12,7 @@ from fnlkit.core.parameters import NotNegative, Rounds, Share, check_arguments
 from fnlkit.methods.flr import flr
 
 if TYPE_CHECKING:
-    from fnlkit.federated.client.network import Model
-    from fnlkit.federated.server.clients import Clients
-    from fnlkit.federated.server.optimizers.optimizer import FedOpt
+    from fnlkit.federated.types import Clients, FedOpt, Model
     from fnlkit.methods.fedavg import Round
 
 

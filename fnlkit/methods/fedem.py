@@ -29,9 +29,7 @@ from fnlkit.methods.label_inference import (
 from fnlkit.methods.warmup import warmup_sixth
 
 if TYPE_CHECKING:
-    from fnlkit.federated.client.network import Model
-    from fnlkit.federated.server.clients import Clients
-    from fnlkit.federated.server.optimizers.optimizer import FedOpt
+    from fnlkit.federated.types import Clients, FedOpt, Model
 
 # Largest decrease of the inferred share of right labels in the last update. In the first two parts of the league, with
 # perceptrons, it is at most 0.06. With LeNet-5 on CIFAR-10 it is 0.11: the inferred labels are worse than the given ones.

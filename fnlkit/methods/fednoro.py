@@ -15,9 +15,7 @@ from fnlkit.methods.fedavg import Round
 from fnlkit.methods.noisy_clients import CLASS_LOSSES, aware_of_distance, stages, teachers_weight, warm_up
 
 if TYPE_CHECKING:
-    from fnlkit.federated.client.network import Model
-    from fnlkit.federated.server.clients import Clients
-    from fnlkit.federated.server.optimizers.optimizer import FedOpt
+    from fnlkit.federated.types import Clients, FedOpt, Model
 
 
 @method(sends=CLASS_LOSSES, loss="own", schedule=stages, cite="Wu 2023")

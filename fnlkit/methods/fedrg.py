@@ -18,10 +18,7 @@ from fnlkit.kernels.mixture import gaussians
 from fnlkit.methods.fedavg import Round
 
 if TYPE_CHECKING:
-    from fnlkit.federated.client.client import Client, LocalModel, Received
-    from fnlkit.federated.client.network import Model
-    from fnlkit.federated.server.clients import Clients
-    from fnlkit.federated.server.optimizers.optimizer import FedOpt
+    from fnlkit.federated.types import Client, Clients, FedOpt, LocalModel, Model, Received
 
 # Values of the public code: pseudo-counts of the mixture and of the map, first concentration and background share, range of
 # concentrations and of the background share.

@@ -20,11 +20,7 @@ from fnlkit.methods.fedavg import Round
 from fnlkit.methods.warmup import warmup_rounds
 
 if TYPE_CHECKING:
-    from fnlkit.federated.client.client import Client, LocalModel, Received
-    from fnlkit.federated.client.inputs import Inputs
-    from fnlkit.federated.client.network import Model
-    from fnlkit.federated.server.clients import Clients
-    from fnlkit.federated.server.optimizers.optimizer import FedOpt
+    from fnlkit.federated.types import Client, Clients, FedOpt, Inputs, LocalModel, Model, Received
 
 
 # ---- on the client

@@ -23,11 +23,7 @@ from fnlkit.methods.fedavg import Round
 from fnlkit.methods.noisy_clients import aware_of_distance, teachers_weight
 
 if TYPE_CHECKING:
-    from fnlkit.federated.client.client import Client, LocalModel, Received
-    from fnlkit.federated.client.network import Model
-    from fnlkit.federated.client.training import Fit
-    from fnlkit.federated.server.clients import Clients, Replies
-    from fnlkit.federated.server.optimizers.optimizer import FedOpt
+    from fnlkit.federated.types import Client, Clients, FedOpt, Fit, LocalModel, Model, Received, Replies
 
 RESIDUAL = 12  # residual vectors of a class
 SIMILARITY = {"similarity": Sent.share("mean and mean square similarity of classes", "once, after the identification", (2,))}

@@ -20,8 +20,7 @@ from fnlkit.federated.server.rounds import Round
 from fnlkit.kernels.streams import stream
 
 if TYPE_CHECKING:
-    from fnlkit.federated.client.network import Model
-    from fnlkit.federated.server.clients import Clients
+    from fnlkit.federated.types import Clients, Model
 
 # Largest standard deviation of a constant input, in units of its mean (at least 1).
 CONSTANT = 1e-5

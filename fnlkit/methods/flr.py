@@ -14,9 +14,7 @@ from fnlkit.federated.client.losses import label_mixture, remember_predictions
 from fnlkit.methods.fedavg import Round
 
 if TYPE_CHECKING:
-    from fnlkit.federated.client.network import Model
-    from fnlkit.federated.server.clients import Clients
-    from fnlkit.federated.server.optimizers.optimizer import FedOpt
+    from fnlkit.federated.types import Clients, FedOpt, Model
 
 
 def rates_at(

@@ -14,9 +14,7 @@ from fnlkit.methods.fedcorr import fedcorr
 from fnlkit.methods.flr import local_training
 
 if TYPE_CHECKING:
-    from fnlkit.federated.client.network import Model
-    from fnlkit.federated.server.clients import Clients
-    from fnlkit.federated.server.optimizers.optimizer import FedOpt
+    from fnlkit.federated.types import Clients, FedOpt, Model
     from fnlkit.methods.fedavg import Round
 
 

@@ -26,10 +26,7 @@ from fnlkit.methods.missed import catching_up
 from fnlkit.methods.prestopping import ACCURACY, monitoring_rounds, prestop
 
 if TYPE_CHECKING:
-    from fnlkit.federated.client.client import Client, LocalModel, Received
-    from fnlkit.federated.client.network import Model
-    from fnlkit.federated.server.clients import Clients
-    from fnlkit.federated.server.optimizers.optimizer import FedOpt
+    from fnlkit.federated.types import Client, Clients, FedOpt, LocalModel, Model, Received
 
 
 # ---- on the client

@@ -9,9 +9,7 @@ from fnlkit.evidence.gaussian import triangle
 from fnlkit.kernels.annotator import fit_annotator
 
 if TYPE_CHECKING:
-    from fnlkit.federated.client.client import Client, LocalModel, Received
-    from fnlkit.federated.client.network import Model
-    from fnlkit.federated.server.clients import Clients
+    from fnlkit.federated.types import Client, Clients, LocalModel, Model, Received
 
 
 # Right labels of each class that are added to the sum of all clients.

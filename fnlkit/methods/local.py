@@ -8,10 +8,7 @@ from fnlkit.core.parameters import check_arguments
 from fnlkit.methods.fedavg import Round
 
 if TYPE_CHECKING:
-    from fnlkit.federated.client.client import Client, LocalModel, Received
-    from fnlkit.federated.client.network import Model
-    from fnlkit.federated.server.clients import Clients
-    from fnlkit.federated.server.optimizers.optimizer import FedOpt
+    from fnlkit.federated.types import Client, Clients, FedOpt, LocalModel, Model, Received
 
 
 # ---- on the client

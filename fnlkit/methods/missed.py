@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from fnlkit.federated.client.network import Model
-    from fnlkit.federated.server.clients import Clients, Replies
-    from fnlkit.federated.server.optimizers.optimizer import FedOpt
+    from fnlkit.federated.types import Clients, FedOpt, Model, Replies
 
 
 def catching_up(opt: "FedOpt", clients: "Clients", replies: "Replies", step: Callable[..., Any]) -> "FedOpt":

@@ -16,9 +16,7 @@ from fnlkit.methods.energy_levels import SCORED, RoundNumber, estimation_round, 
 from fnlkit.methods.fedavg import Round, fedavg
 
 if TYPE_CHECKING:
-    from fnlkit.federated.client.network import Model
-    from fnlkit.federated.server.clients import Clients
-    from fnlkit.federated.server.optimizers.optimizer import FedOpt
+    from fnlkit.federated.types import Clients, FedOpt, Model
 
 
 def noise_aware_weights(sizes: np.ndarray, levels: np.ndarray, *, weighting: str = "paper", least: float = 0.01) -> np.ndarray:

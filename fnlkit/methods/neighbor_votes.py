@@ -10,8 +10,7 @@ from fnlkit.kernels import knn_vote
 if TYPE_CHECKING:
     import torch
 
-    from fnlkit.federated.client.client import Client, LocalModel, Received
-    from fnlkit.federated.server.clients import Clients
+    from fnlkit.federated.types import Client, Clients, LocalModel, Received
 
 
 # Smallest and largest number of neighbors; the largest is the paper's.

@@ -15,10 +15,7 @@ from fnlkit.kernels.mixture import higher_group
 from fnlkit.methods.fedavg import Round
 
 if TYPE_CHECKING:
-    from fnlkit.federated.client.client import Client, LocalModel, Received
-    from fnlkit.federated.client.network import Model, Network
-    from fnlkit.federated.server.clients import Clients, Replies
-    from fnlkit.federated.server.optimizers.optimizer import FedOpt
+    from fnlkit.federated.types import Client, Clients, FedOpt, LocalModel, Model, Network, Received, Replies
 
 
 CLASS_LOSSES = {

@@ -19,9 +19,7 @@ from fnlkit.kernels.fused import FusedSteps, fused_fit
 from fnlkit.methods.fedavg import Round
 
 if TYPE_CHECKING:
-    from fnlkit.federated.client.network import Model
-    from fnlkit.federated.server.clients import Clients
-    from fnlkit.federated.server.optimizers.optimizer import FedOpt
+    from fnlkit.federated.types import Clients, FedOpt, Model
 
 
 # ---- on the client

@@ -22,9 +22,7 @@ from fnlkit.methods.fedavg import Round, fedavg
 from fnlkit.methods.missed import catching_up
 
 if TYPE_CHECKING:
-    from fnlkit.federated.client.network import Model
-    from fnlkit.federated.server.clients import Clients
-    from fnlkit.federated.server.optimizers.optimizer import FedOpt
+    from fnlkit.federated.types import Clients, FedOpt, Model
 
 
 # ---- on the client

@@ -93,7 +93,7 @@ def test_labels_become_the_consensus_and_nothing_is_lost(world):
     assert [row["samples"] for row in facts] == [len(client) for client in federation.whole().clients]
     assert all(row["accuracies"]["0"] > row["accuracies"]["1"] for row in facts)
     assert facts[0]["alpha"] == pytest.approx(krippendorff(some[federation.whole().clients[0]], 10))
-    with pytest.raises(InputError, match="crowdlab combines"):
+    with pytest.raises(InputError, match="crowdlab needs a model"):
         consensus(federation, votes, "crowdlab")
     with pytest.raises(InputError, match="expected labels"):
         consensus(federation, votes[:5])

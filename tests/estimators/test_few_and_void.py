@@ -70,7 +70,7 @@ def test_constant_samples_are_refused_or_called_void_by_every_estimator(name, di
 
 @pytest.mark.parametrize("name", ["confident", "loss", "anchor", "em"])
 def test_predictions_that_do_not_vary_are_refused(name, digits):
-    with pytest.raises(InputError, match="`probabilities` are the same for every sample"):
+    with pytest.raises(InputError, match="`probabilities` are equal for all samples"):
         estimate(federation(digits, 5), digits, name, probabilities=np.full((1438, 10), 0.1))
 
 
