@@ -38,8 +38,7 @@ if TYPE_CHECKING:
     from fnlkit.artifacts.federation import Federation
     from fnlkit.experiment.evaluation_set import EvaluationSet
     from fnlkit.experiment.settings import Settings
-    from fnlkit.federated.server.optimizers.optimizer import FedOpt
-    from fnlkit.federated.server.rounds import Round
+    from fnlkit.federated.types import FedOpt, Round
 
 
 # ---- samples
