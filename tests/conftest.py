@@ -6,6 +6,7 @@ import shutil
 import signal
 import tempfile
 from collections import Counter
+from types import SimpleNamespace
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Ledgers of label releases lie beside the data: those of tests in a place of their own.
@@ -87,3 +88,13 @@ def noisy(tmp_path_factory):
     assert done.returncode == 0, done.stderr
     (folder / "noisy.npz").chmod(0o444)
     return folder / "noisy.npz"
+
+
+@pytest.fixture
+def exported(monkeypatch):
+    """Return the list of exported modules; the conversion by torch.export, which takes seconds, is left out."""
+    modules = []
+    monkeypatch.setattr(torch.export, "export", lambda module, *_, **__: modules.append(module))
+    monkeypatch.setattr(torch.export, "save", lambda program, file: file.write(b"program"))
+    monkeypatch.setattr(torch.export, "load", lambda file: SimpleNamespace(module=lambda: modules[-1]))
+    return modules

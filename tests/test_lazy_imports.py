@@ -95,7 +95,7 @@ def test_the_pipe_needs_neither_faiss_nor_torchvision_nor_the_compiler_of_torch(
         "partition --clients 4 -o clean.npz",
         "inject-noise clean.npz -o noisy.npz",
         "estimate-noise noisy.npz --estimator confident(folds=2) --rounds 1 --epochs 1 --apply relabel -o judged.npz",
-        "train judged.npz --rounds 1 --epochs 1 --engine sequential -o run.pt",
+        "train judged.npz --rounds 1 --epochs 1 --batch-size 60 --engine sequential -o run.pt",
         "evaluate run.pt",
         after="assert 'torch._dynamo' not in sys.modules\n",
     )

@@ -12,8 +12,8 @@ from tests.commands import succeed
 
 pytestmark = pytest.mark.smoke
 
-TRAINING = {"rounds": 2, "fraction": 0.5, "epochs": 1, "engine": "sequential"}
-OPTIONS = "--rounds 2 --fraction 0.5 --epochs 1 --engine sequential"
+TRAINING = {"rounds": 2, "fraction": 0.5, "epochs": 1, "batch_size": 60, "engine": "sequential"}
+OPTIONS = "--rounds 2 --fraction 0.5 --epochs 1 --batch-size 60 --engine sequential"
 
 
 @pytest.fixture(scope="module")

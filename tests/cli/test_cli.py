@@ -15,7 +15,7 @@ from fnlkit.artifacts import files
 from fnlkit.artifacts.run import Run
 from tests.commands import ENVIRONMENT, LIMIT, fnlkit, refuse, shell, succeed
 
-SMALL = "--model 'mlp(hidden=[8])' --engine sequential"
+SMALL = "--model 'mlp(hidden=[8])' --batch-size 60 --engine sequential"
 
 
 def test_the_bare_pipe_runs(tmp_path):
@@ -139,7 +139,7 @@ def test_files_may_have_names_in_any_bytes(tmp_path):
 
 
 LONG = "--method fedcorr(iterations=1) --rounds 9 --fraction 0.2 --epochs 1 --checkpoint-every 1 -o run.pt".split()
-LONG += ["--model", "mlp(hidden=[8])", "--engine", "sequential"]
+LONG += shlex.split(SMALL)
 # A command that kills itself after six rounds.
 STOPS = """
 import os, sys

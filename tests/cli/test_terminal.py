@@ -22,7 +22,7 @@ from fnlkit.federated.client.failure import Failure
 from tests.commands import BIN, ENVIRONMENT, LIMIT, fnlkit, refuse, succeed
 
 ANIMALS = ["aardvark", "bumblebee", "cassowary", "dragonfly"]
-QUICK = "--rounds 2 --fraction 1 --epochs 1 --model 'mlp(hidden=[8])' --engine sequential"
+QUICK = "--rounds 2 --fraction 1 --epochs 1 --batch-size 60 --model 'mlp(hidden=[8])' --engine sequential"
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ OUTPUTS = """partition --dataset img --clients 4 -o f.npz; inject-noise f.npz -o
 audit n.npz --html a.html -o j.npz; review export e.npz --client 1 --budget 20 -o review;
 review suspects e.npz -o s.csv; correct e.npz --above 0.5 -o c.npz; report another.pt -o report.html;
 plot another.pt -o p.svg; plot transition e.npz -o t.svg; watch another.metrics.jsonl --once; reproduce;
-predict another.pt img/test/aardvark -o p.csv; export another.pt -o m.pt2; evaluate another.pt;
+predict another.pt img/test/aardvark -o p.csv; export another.pt -o state.pt; evaluate another.pt;
 evaluate another.pt a-run-of-mine.pt; info f.npz; info judged.npz; info another.pt; methods; methods fedcorr;
 methods fedavg; methods loss; methods noise; methods auto; data list; data info heart; data get digits;
 doctor --no-test"""
@@ -157,8 +157,9 @@ def test_watch_follows_until_the_run_ends(tmp_path):
 
 
 def test_a_run_that_trained_is_shown_and_a_terminal_too(noisy, tmp_path):
-    line = f"fnlkit train {noisy} --rounds 2 --engine sequential --epochs 1 -o run.pt && fnlkit watch run.metrics.jsonl --once"
-    assert "training, 2 rounds, 4 client-rounds, accuracy 0." in succeed(line, tmp_path).stdout
+    train = f"fnlkit train {noisy} --rounds 2 --engine sequential --epochs 1 --batch-size 60 -o run.pt"
+    watched = succeed(f"{train} && fnlkit watch run.metrics.jsonl --once", tmp_path).stdout
+    assert "training, 2 rounds, 4 client-rounds, accuracy 0." in watched
     assert "2 rounds" in succeed("fnlkit watch run.metrics.jsonl", tmp_path, terminal=True).stdout
 
 

@@ -20,7 +20,7 @@ from fnlkit.federated.client.losses.correction import inverse_matrix, transition
 from fnlkit.simulate import noise, partitioning
 from tests.commands import BIN, ENVIRONMENT, LIMIT, fnlkit
 
-SHORT = "--rounds 2 --fraction 0.5 --epochs 1 --engine sequential"
+SHORT = "--rounds 2 --fraction 0.5 --epochs 1 --batch-size 60 --engine sequential"
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def fed(tmp_path_factory):
 )
 def test_the_rounds_of_the_command_line_beat_a_preset(preset, left_out, fed, tmp_path):
     run = tmp_path / "run.pt"
-    options = "--rounds 8 --fraction 0.5 --epochs 1 --model mlp --augment none --engine sequential"
+    options = "--rounds 8 --fraction 0.5 --epochs 1 --batch-size 60 --model mlp --augment none --engine sequential"
     code, _, err = fnlkit(f"fnlkit train {fed} --preset {preset} {options} -o {run}", tmp_path)
     assert code == 0, err
     assert f"--preset {preset}: {left_out} of the preset" in err

@@ -26,7 +26,7 @@ from fnlkit.methods.fedavg import fedavg
 def x(clients, model, opt, select, *, rounds):
     return (yield from fedavg(clients, model, opt, select, rounds=rounds))
 """
-TRAIN = "fnlkit train fed.npz --model 'mlp(hidden=[8])' --rounds 2 --epochs 1 --engine sequential"
+TRAIN = "fnlkit train fed.npz --model 'mlp(hidden=[8])' --rounds 2 --epochs 1 --batch-size 60 --engine sequential"
 
 
 @pytest.fixture(scope="module")

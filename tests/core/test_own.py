@@ -37,7 +37,8 @@ TABLES = {
     "estimator": ESTIMATORS,
     "backbone": embed.BACKBONES,
 }
-TRAIN = "fnlkit train fed.npz --model 'mlp(hidden=[8])' --rounds 2 --fraction 0.5 --epochs 1 --engine sequential -o run.pt"
+SHORT = "--rounds 2 --fraction 0.5 --epochs 1 --batch-size 60 --engine sequential"
+TRAIN = f"fnlkit train fed.npz --model 'mlp(hidden=[8])' {SHORT} -o run.pt"
 LINES = {
     "noise": "fnlkit inject-noise fed.npz --noise '{}' -o out.npz",
     "scheme": "fnlkit partition --clients 5 --scheme '{}' -o out.npz",

@@ -47,7 +47,7 @@ def network(train):
     return Network(build(model(train), input_shape=(3, 32, 32), classes=4))
 
 
-@pytest.mark.parametrize("train", PARTS)
+@pytest.mark.parametrize("train", [*PARTS[:2], pytest.param("all", marks=pytest.mark.slow)])
 def test_engines_agree_and_only_the_trainable_part_is_sent(federation, train):
     parts = run(federation, train, engine="sequential")
     size = network(train).size
@@ -85,8 +85,6 @@ def test_without_augmentation_the_frozen_part_is_computed_once(federation, once)
     images = run(federation, "last(n=1)", backbone="none", **options)
     assert images.meta["features"] is None and images.meta["input_shape"] == [3, 32, 32]
     assert images.history[-1]["accuracy"] == made.history[-1]["accuracy"] and images.traffic == made.traffic
-    stacked = run(federation, "last(n=1)", **options | {"engine": "stacked"})
-    torch.testing.assert_close(stacked.weights, made.weights, rtol=1e-8, atol=1e-10)
     assert run(federation, "all", augment="none", rounds=1, engine="sequential").meta["features"] is None
 
 
@@ -97,7 +95,7 @@ def test_a_frozen_part_that_is_computed_in_each_batch_is_noted(federation, monke
     assert made.meta["features"] is None and [note for note in notes if "computed again in each batch" in note]
 
 
-def test_a_run_behind_the_frozen_part_resumes_and_predicts_images(federation, once, tmp_path):
+def test_a_run_behind_the_frozen_part_resumes_predicts_and_exports_images(federation, once, exported, tmp_path):
     made, place = once
     run(federation, "last(n=1)", augment="none", engine="sequential", warmup_head=1, rounds=1).write(tmp_path / "half.pt")
     resumed = run(federation, "last(n=1)", augment="none", engine="stacked", warmup_head=1, resume=str(tmp_path / "half.pt"))
@@ -106,7 +104,12 @@ def test_a_run_behind_the_frozen_part_resumes_and_predicts_images(federation, on
     np.savez(tmp_path / "new.npz", x=data.x_test)
     rows = fnlkit.predict(place, tmp_path / "new.npz").rows
     assert np.mean([row[1] for row in rows] == data.y_test) == made.history[-1]["accuracy"]
-    assert fnlkit.export(place, tmp_path / "m.pt2") < 1e-4
+    assert fnlkit.export(place, tmp_path / "m.pt2") < 1e-4 and classes_of(exported[0], data) == [row[1] for row in rows]
+
+
+def classes_of(module, data):
+    """Return the classes that an exported module predicts for the test images."""
+    return module(torch.from_numpy(data.x_test).movedim(-1, 1).float() / 255).argmax(1).tolist()
 
 
 def test_parts_of_a_network_compute_what_it_computes():
@@ -216,12 +219,14 @@ def test_mistakes_are_named(train, words):
         network(train)
 
 
-def test_exports_and_predictions_of_a_fine_tuned_network(federation, tmp_path):
+def test_exports_and_predictions_of_a_fine_tuned_network(federation, exported, tmp_path):
     tuned = run(federation, "lora(rank=2)", precision="fp32", engine="sequential")
     tuned.write(tmp_path / "run.pt")
     assert fnlkit.export(tmp_path / "run.pt", tmp_path / "m.pt2") < 1e-4
-    np.savez(tmp_path / "new.npz", x=datasets.load(federation.dataset).x_test)
+    data = datasets.load(federation.dataset)
+    np.savez(tmp_path / "new.npz", x=data.x_test)
     rows = fnlkit.predict(tmp_path / "run.pt", tmp_path / "new.npz").rows
+    assert classes_of(exported[0], data) == [row[1] for row in rows]
     assert np.mean([row[1] for row in rows] == np.arange(32, 40) % 4) == tuned.history[-1]["accuracy"]
 
 

@@ -86,7 +86,7 @@ def test_runs_of_one_review_or_of_other_seeds_are_compared_as_ever(world):
 def own_models(tmp_path_factory):
     """A folder with runs whose clients keep models."""
     folder = tmp_path_factory.mktemp("own")
-    train = "fnlkit train fed.npz --fraction 1 --rounds 2 --epochs 1 --engine sequential --model"
+    train = "fnlkit train fed.npz --fraction 1 --rounds 2 --epochs 1 --batch-size 60 --engine sequential --model"
     line = "fnlkit partition --clients 4 --scheme 'dirichlet(alpha=0.2)' --holdout 0.2 -o fed.npz"
     line += f" && {train} 'mlp(hidden=[16])' --optimizer ditto -o ditto.pt"
     line += f" && {train} 'mlp(hidden=[16])' --method local -o local.pt"
@@ -143,7 +143,9 @@ def trained(noise_first=False, method="fedavg", **options):
     federation = "digits"
     for step in steps:
         federation = step(federation)
-    return fnlkit.train(federation, method, model="mlp", rounds=1, epochs=1, engine="sequential", say=None, **options)
+    return fnlkit.train(
+        federation, method, model="mlp", rounds=1, epochs=1, batch_size=40, engine="sequential", say=None, **options
+    )
 
 
 def line(run):
