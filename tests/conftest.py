@@ -79,6 +79,14 @@ def pytest_terminal_summary(terminalreporter, config):
 
 
 @pytest.fixture(scope="session")
+def digits():
+    """The embedded digits."""
+    from fnlkit import datasets
+
+    return datasets.load("digits")
+
+
+@pytest.fixture(scope="session")
 def noisy(tmp_path_factory):
     """Path of a noisy federation of the embedded digits, 20 clients; it is everybody's, so write beside it, not to it."""
     from tests.commands import fnlkit

@@ -8,7 +8,7 @@ import pandas
 import pytest
 
 import fnlkit
-from fnlkit import InputError, datasets
+from fnlkit import InputError
 from fnlkit.estimators import DETECTORS
 from fnlkit.kernels.scores import auc
 from fnlkit.pipeline.inputs import read_inputs
@@ -23,11 +23,6 @@ def noisy(data, sites=5, share=0.25):
     wrong = one[rng.random(len(one)) < share]
     federation.given[wrong] = (federation.given[wrong] + rng.integers(1, data.classes, len(wrong))) % data.classes
     return federation
-
-
-@pytest.fixture(scope="module")
-def digits():
-    return datasets.load("digits")
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,6 @@ import pytest
 from scipy.stats import hypergeom
 
 import fnlkit
-from fnlkit import datasets
 from fnlkit.artifacts.federation import Federation
 from fnlkit.core.errors import InputError
 from fnlkit.estimators import ESTIMATORS, EstimateOptions, estimate, warm_up_of
@@ -20,11 +19,6 @@ from fnlkit.estimators.inputs import EstimatorInputs
 from fnlkit.estimators.ranges import share_range
 from fnlkit.estimators.warmup import settings_of
 from fnlkit.simulate import noise, partitioning
-
-
-@pytest.fixture(scope="module")
-def digits():
-    return datasets.load("digits")
 
 
 def federation(digits, clients, model="clients(rho=0.6, tau=0.2)"):

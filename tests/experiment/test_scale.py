@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fnlkit import datasets
 from fnlkit.core.errors import InputError, SampleError
 from fnlkit.datasets.dataset import moments
 from fnlkit.experiment import Experiment, Settings
@@ -15,11 +14,6 @@ from fnlkit.federated.client.scaling import channel_moments, pool_channel_moment
 from fnlkit.simulate import partitioning
 
 QUICK = Settings(rounds=1, fraction=1.0, epochs=1, eval_every=9)
-
-
-@pytest.fixture(scope="module")
-def digits():
-    return datasets.load("digits")
 
 
 @pytest.mark.parametrize("kind", [np.uint8, np.uint16, np.float32, np.float64])

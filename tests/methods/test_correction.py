@@ -14,6 +14,7 @@ from fnlkit.federated.client.losses import importance_reweighted, joint, mixmatc
 from fnlkit.federated.client.training import Fit
 from fnlkit.methods.corrected_training import confident_transition
 from fnlkit.methods.t_revision import revise, revise_transition, stages
+from tests.methods.test_golden import Scored
 from tests.toy import toy, train
 
 C = 3
@@ -174,14 +175,6 @@ def test_confident_learning_prunes_by_a_local_model_and_restarts():
 
 
 # ---- t-revision
-class Scored:
-    def __init__(self, logits):
-        self.logits = self.weights = logits
-
-    def __call__(self, x):
-        return self.logits
-
-
 @pytest.mark.parametrize("correction", ["forward", "reweight"])
 def test_the_slack_descends_the_corrected_loss(correction):
     """One step of Adam moves each entry by lr against the sign of the gradient; its value is checked by differences."""

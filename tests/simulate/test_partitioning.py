@@ -369,11 +369,6 @@ def test_classes_of_one_row_beside_large_classes_belong_to_many_clients(more):
 
 
 # ---- samples that nobody trains on stay at their clients
-@pytest.fixture(scope="module")
-def digits():
-    return datasets.load("digits")
-
-
 def test_a_share_of_each_label_is_held_out_at_its_client(digits):
     before = partitioning.federation(digits, "dirichlet(alpha=0.3)", clients=8, seed=1)
     after = partitioning.federation(digits, "dirichlet(alpha=0.3)", clients=8, seed=1, holdout=0.25)
