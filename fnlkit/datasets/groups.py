@@ -174,21 +174,6 @@ def count_groups(federation: Federation, positions: np.ndarray) -> int:
     return len(positions) if groups is None else len(np.unique(groups[positions]))
 
 
-def effective_size(groups: np.ndarray) -> float:
-    """Return the number of independent observations among samples of these groups (n,): (sum n_g)^2 / sum n_g^2 (Kish 1965).
-
-    It treats all samples of a group as one observation, which is exact if they share their errors and cautious otherwise.  It
-    is the number of groups if they have equal sizes, and smaller otherwise.
-
-    Examples
-    --------
-    >>> effective_size(np.array([0, 0, 1, 1, 2, 2])), effective_size(np.arange(6)), effective_size(np.array([0, 0, 0, 1]))
-    (3.0, 6.0, 1.6)
-    """
-    counts = np.unique(groups, return_counts=True)[1].astype(np.float64)
-    return float(counts.sum() ** 2 / max(1.0, (counts**2).sum()))
-
-
 def shared_groups(federation: Federation) -> int:
     """Return the number of groups with samples at several clients, which only schemes that follow the data make."""
     groups = federation.extra.get("group")

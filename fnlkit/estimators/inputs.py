@@ -9,11 +9,12 @@ from fnlkit.artifacts.exchange import Traffic
 from fnlkit.artifacts.stored import Chosen, Rows, blocks
 from fnlkit.core.errors import InputError
 from fnlkit.datasets.dataset import Dataset, must_be
-from fnlkit.datasets.groups import effective_size, of_federation
+from fnlkit.datasets.groups import of_federation
 from fnlkit.encoders.embed import embed
 from fnlkit.estimators.defaults import EstimateOptions
 from fnlkit.estimators.intervals import wilson
 from fnlkit.experiment.scale import scale_of, statistics_bytes
+from fnlkit.kernels.scores import effective_size
 
 if TYPE_CHECKING:
     import torch

@@ -108,7 +108,7 @@ def bootstrap(
     draws : int
     confidence : float in (0, 1)
     independence : float or (N,), above 0 to 1
-        Independent observations per sample (fnlkit.datasets.groups.effective_size); this share of the samples is drawn.
+        Independent observations per sample (fnlkit.kernels.scores.effective_size); this share of the samples is drawn.
 
     Notes
     -----

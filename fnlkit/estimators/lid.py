@@ -69,7 +69,7 @@ def lid(
     code = "lid" if variant == "fedcorr" else ""
     method = f"fedcorr({parameters}, k={k}, beta={beta}, mixup={mixup}, copies={copies}, code=[{code}])"
     count = len(evidence.offsets) - 1
-    cohort = max(1, round(settings.fraction * count))
+    cohort = settings.cohort_size(count)
     model = train_warmup(evidence, method=method, rounds=-(-iterations * count // cohort))  # cost of visiting all clients
     scores = model.record("cumulative_lid")
     noisy = model.record("noisy_clients")

@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from fnlkit.datasets.groups import effective_size
 from fnlkit.estimators.intervals import wilson
-from fnlkit.kernels.scores import allot, transition
+from fnlkit.kernels.scores import allot, effective_size, transition
 
 # Candidate factors on the logits: below 1 if the classifier was overconfident, above 1 if it was underconfident.
 TEMPERS = np.array([0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0, 5.6, 8.0])
@@ -122,7 +121,7 @@ def fit(
     rng : numpy.random.Generator
     groups : int (n,), optional
         The bootstrap draws groups instead of samples, and the interval contains Wilson's interval of as many observations as
-        there are groups (fnlkit.datasets.groups.effective_size).
+        there are groups (fnlkit.kernels.scores.effective_size).
 
     Returns
     -------

@@ -24,14 +24,14 @@ from fnlkit.experiment.augmentation import augmentation
 from fnlkit.experiment.network import build_network
 from fnlkit.experiment.plan import Plan, RunFacts
 from fnlkit.experiment.references import arrange
-from fnlkit.experiment.scale import Scale, scale_of
+from fnlkit.experiment.scale import Scale, scale_of, statistics_bytes
 from fnlkit.federated import engines
 from fnlkit.federated.client.client import ClientList
 from fnlkit.federated.client.inputs import Inputs, intake, weight_type
 from fnlkit.federated.client.network import Model, Network, looks_up
 from fnlkit.federated.client.training import Fit
 from fnlkit.federated.server.clients import Clients, Public
-from fnlkit.federated.server.selection import average_for, cohort_size
+from fnlkit.federated.server.selection import average_for
 from fnlkit.kernels.streams import derive_key
 
 if TYPE_CHECKING:
@@ -86,11 +86,12 @@ def training_data(
     if len(federation.client_offsets) < 2:
         raise InputError("the federation has no clients yet; pipe it through `fnlkit partition -` first")
     notes = [must_be(dataset, federation.meta, len(federation.given), what="the federation")]
-    method, digest = plan.method, None
-    federation, rows = arrange(federation, method.needs, str(method.spec))
+    method, needs = plan.method, plan.needs
+    digest = None
+    federation, rows = arrange(federation, needs, str(method.spec))
     if plan.settings.memorization and federation.true is None:
         raise InputError(f"requires true labels, but {dataset.name} declares none; omit it", parameter="memorization")
-    if "embedding" in method.needs:
+    if "embedding" in needs:
         vectors, note = embedding_rows(embeddings, federation, dataset, str(method.spec))
         rows["input/embedding"] = vectors
         digest = digest_of_rows(vectors)
@@ -99,9 +100,9 @@ def training_data(
             rows["input/group"] = groups
     if "received" in federation.extra:  # releases refer to the labels as received, which were corrected since then
         rows["input/received"] = np.asarray(federation.extra["received"], np.int64)
-    if "samples" in method.needs:
+    if "samples" in needs:
         rows["input/sample"] = shared_samples(federation, str(method.spec))
-    if "folds" in method.needs:
+    if "folds" in needs:
         rows["input/fold"] = assign_folds(federation, arguments_of(method.run)["folds"], plan.settings.seed)
     train, test, shape, image = intake(dataset)
     return TrainingData(federation, dataset, train, test, shape, image, rows, digest, [note for note in notes if note])
@@ -170,10 +171,8 @@ def labels_of_clients(federation: Federation) -> dict[str, np.ndarray]:
 
 # ---- network and inputs
 def network_of(data: TrainingData, plan: Plan, device: str) -> tuple[Network, int]:
-    """Return (Network with initial weights, width of the second output that the method needs, or 0)."""
+    """Build the network of a run, with initial weights, and the width of the second output that the method needs (or 0)."""
     settings = plan.settings
-    if settings.precision == "tf32" and device == "cpu":
-        raise InputError("tf32 requires a GPU; write fp32, fp64 or bf16", parameter="precision")
     build = partial(
         build_network,
         settings.model,
@@ -200,17 +199,25 @@ def _head_width(network, size, settings):
 
 def inputs_of(
     data: TrainingData, network: Network, settings: Settings, device: str, scale: Scale | None = None
-) -> tuple[Inputs, bool]:
-    """Return (Inputs, whether clients sent statistics for the inputs). With a given Scale, clients send nothing."""
-    sent = False
+) -> tuple[Inputs, tuple[int, int] | None]:
+    """Scale the inputs of a run.
+
+    Returns
+    -------
+    inputs : Inputs
+    statistics : (int, int) or None
+        Bytes (up, down) of the statistics that clients sent for the scale. With a given Scale, clients send nothing.
+    """
+    statistics = None
     if scale is None and getattr(network.module, "raw_images", False):
         channels = data.shape[0] if data.image else 0
         scale = Scale((0.0,) * channels, (1.0,) * channels, from_clients=False)
     if scale is None:
         tokens = data.dataset.kind == "vector" and looks_up(network.module)
         scale = scale_of(data.federation, data.dataset, data.train, settings.standardize, tokens=tokens)
-        sent = scale.from_clients
-    return Inputs(data.image, scale.mean, scale.std, weight_type(settings.precision), device), sent
+        if scale.from_clients:
+            statistics = statistics_bytes(len(data.federation), len(scale.mean))
+    return Inputs(data.image, scale.mean, scale.std, weight_type(settings.precision), device), statistics
 
 
 # ---- clients
@@ -262,6 +269,7 @@ def clients_of(
     key: PrivacyKey,
     engine: str,
     engine_options: dict[str, Any],
+    statistics: tuple[int, int] | None = None,
 ) -> Clients:
     """Return a session with all clients of a run.
 
@@ -274,8 +282,17 @@ def clients_of(
     key : PrivacyKey
     engine : str
     engine_options : dict
+    statistics : (int, int) or None
+        Bytes (up, down) of the statistics of samples that clients sent.
     """
     federation, settings = data.federation, plan.settings
+    notes = [*data.notes, key.note, _single_client_rounds(settings, len(federation))]
+    if statistics and data.dataset.kind == "vector":
+        notes.append(
+            "vectors are scaled by feature: each client sent count, sum and sum of squares of its samples once "
+            "(`standardize='none'` does not scale)"
+        )
+    sends = dict(plan.sends)
     members = ClientList(
         data.train,
         federation.client_offsets,
@@ -297,21 +314,24 @@ def clients_of(
         clients.public = _public_set(data, settings.method)
     if "input/sample" in data.rows:
         clients.shared = int(data.rows["input/sample"].max()) + 1
-    clients.sends = dict(plan.sends)
+    clients.sends = sends
     clients.protect = "" if plan.protection is None else settings.protect
-    for note in (*data.notes, key.note, _single_client_rounds(settings.fraction, clients)):
-        if note:
-            clients.note(note)
+    if statistics:
+        up, down = statistics
+        clients.count_traffic("moments", up=up, down=down)
+        clients.commit()
+    for note in filter(None, notes):
+        clients.note(note)
     return clients
 
 
-def _single_client_rounds(fraction, clients):
+def _single_client_rounds(settings, clients):
     """Return a note if a round selects only one of several clients, else an empty text."""
-    if len(clients) < 2 or cohort_size(clients, fraction) > 1:
+    if clients < 2 or settings.cohort_size(clients) > 1:
         return ""
     return (
-        f"`fraction` {fraction:g} of {len(clients)} clients is one client per round: its model becomes the next global model "
-        f"without averaging; `fraction={min(1, 5 / len(clients)):g}` selects {min(5, len(clients))} clients"
+        f"`fraction` {settings.fraction:g} of {clients} clients is one client per round: its model becomes the next global "
+        f"model without averaging; `fraction={min(1, 5 / clients):g}` selects {min(5, clients)} clients"
     )
 
 
@@ -343,7 +363,7 @@ def facts_of(clients: Clients, plan: Plan, dataset: Dataset, evaluated: Evaluati
         Samples on which models are tested during training, and held-out samples of the clients.
     """
     return RunFacts(
-        cohort=cohort_size(clients, plan.settings.fraction),
+        cohort=plan.settings.cohort_size(len(clients.members)),
         classes=clients.classes,
         network=clients.network,
         real_sites=dataset.name == REAL_SITES,

@@ -20,13 +20,11 @@ from fnlkit.experiment.memorization import global_memorization, local_memorizati
 from fnlkit.experiment.plan import Plan
 from fnlkit.experiment.probing import warm_head
 from fnlkit.experiment.references import OwnScores
-from fnlkit.experiment.scale import statistics_bytes
 from fnlkit.experiment.selection import Selection
 from fnlkit.federated.client.client import load_small
 from fnlkit.federated.server.admission import check_any_accepted
 from fnlkit.federated.server.rounds import Round
 from fnlkit.federated.server.schedules import pooled_rounds
-from fnlkit.federated.server.selection import cohort_size
 from fnlkit.kernels.scores import confusion
 from fnlkit.models.devices import device_of
 
@@ -69,29 +67,27 @@ class Experiment:
                  release_ledger=None, privacy_key=None, scale=None, accept_code_change=False, **engine_options):  # fmt: skip
         plan = Plan.of(settings)
         data = assembly.training_data(federation, dataset, plan, embeddings)
-        self.dataset, self.plan, self.device = dataset, plan, device_of(device)
+        self.dataset, self.plan = dataset, plan
         self.federation, self.input_shape, self.embedding = data.federation, data.shape, data.embedding
-        self.network, self.head = assembly.network_of(data, plan, self.device)
-        self.inputs, sent_statistics = assembly.inputs_of(data, self.network, settings, self.device, scale)
+        select = plan.make_selector()
+        self.opt = assembly.optimizer_of(plan, dataset, select)
+        self.initial_server_state = memory.server_state(self.opt)
+        self.network, self.head = assembly.network_of(data, plan, device)
+        self.device = device_of(device)
+        self.inputs, statistics = assembly.inputs_of(data, self.network, settings, self.device, scale)
         # With `measure="holdout"`, no test sample is read.
         self._samples = tested_samples(self.federation, data.train, None if settings.measure == "holdout" else data.test)
         self.measured = evaluation_set(self.federation, dataset, data.train, data.test, settings.measure)
         key = assembly.privacy_key_of(plan, privacy_key)
-        self.clients = assembly.clients_of(data, self.network, self.inputs, plan, key, engine, engine_options)
-        if sent_statistics:
-            self._count_statistics()
+        self.clients = assembly.clients_of(data, self.network, self.inputs, plan, key, engine, engine_options, statistics)
         if settings.warmup_head and "folds" not in plan.needs:  # each training of auto trains a head
             head = warm_head(self.federation, dataset, settings, self.network, make=Experiment, device=self.device)
             self.clients.traffic.add(head)
             self.clients.commit()
         self.accounting = Accounting(release_ledger, self, key)
         held_out = held_out_set(self.federation, data.train)
-        plan.check(assembly.facts_of(self.clients, plan, dataset, self.measured, held_out))
         self.selection = Selection(plan, self.clients, held_out, dataset, self.measured)
-
-        select = plan.make_selector()
-        self.opt = assembly.optimizer_of(plan, dataset, select)
-        self.initial_server_state = memory.server_state(self.opt)
+        plan.check(assembly.facts_of(self.clients, plan, dataset, self.measured, held_out))
         self.model, self.program = assembly.program_of(plan, self.clients, self.network.flat.clone(), self.opt, select)
         self.user_files, self.accept_code_change = digests(vars(settings).values()), accept_code_change
         self.code_changes: list[dict[str, Any]] = []
@@ -108,17 +104,6 @@ class Experiment:
             checkpoints.resume(self, resume)
             self._commit(self.model)
 
-    def _count_statistics(self):
-        """Count the sample statistics that clients sent before training, and the mean and std that they received."""
-        up, down = statistics_bytes(len(self.clients), len(self.inputs.mean))
-        self.clients.count_traffic("moments", up=up, down=down)
-        self.clients.commit()
-        if self.dataset.kind == "vector":
-            self.clients.note(
-                "vectors are scaled by feature: each client sent count, sum and sum of squares of its samples once "
-                "(`standardize='none'` does not scale)"
-            )
-
     @property
     def settings(self) -> Settings:
         """Settings of the run."""
@@ -134,7 +119,11 @@ class Experiment:
     def client_rounds_total(self) -> int:
         """Client-rounds in the budget; for the progress bar."""
         rounds, fraction = self.settings.rounds + self.settings.warmup_head, self.settings.fraction
-        return pooled_rounds(rounds, fraction) if "pooled" in self.plan.needs else rounds * cohort_size(self.clients, fraction)
+        return (
+            pooled_rounds(rounds, fraction)
+            if "pooled" in self.plan.needs
+            else rounds * self.settings.cohort_size(len(self.clients))
+        )
 
     def labels(self) -> np.ndarray:
         """Return the working labels of all clients by position in the training set (n,)."""
@@ -267,7 +256,7 @@ class Experiment:
     def _evaluation_due(self):
         if not len(self.measured):  # only real sites count
             return self.selection.asks and (len(self.history) + 1) % self.settings.eval_every == 0
-        cohort = max(1, round(self.settings.fraction * len(self.clients)))
+        cohort = self.settings.cohort_size(len(self.clients))
         since = self.clients.traffic.client_rounds - self._evaluated_at
         return since >= self.settings.eval_every * cohort
 

@@ -13,6 +13,7 @@ from fnlkit.federated.client.inputs import PRECISIONS, Inputs, intake, weight_ty
 from fnlkit.federated.client.network import Network, predict
 from fnlkit.kernels.streams import stream
 from fnlkit.models import build
+from fnlkit.models.devices import device_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -56,11 +57,15 @@ def build_network(
     precision : str
         A key of fnlkit.federated.client.inputs.PRECISIONS.
     device : str
+        As for `fnlkit.models.devices.device_of`.
 
     Raises
     ------
     InputError
     """
+    device = device_of(device)
+    if precision == "tf32" and device == "cpu":
+        raise InputError("tf32 requires a GPU; write fp32, fp64 or bf16", parameter="precision")
     module = build(spec, input_shape=input_shape, classes=classes, seed=seed, kind=kind)
     if pair:
         other = int(stream(seed, "second-model").integers(2**31))

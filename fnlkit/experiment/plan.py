@@ -160,8 +160,8 @@ class Plan:
         Requirements on the network's structure are checked when the network is built.
         """
         self._check_selection(facts)
-        self._check_components(facts)
         self.check_protection(facts.cohort)
+        self._check_components(facts)
 
     def check_protection(self, cohort: int) -> None:
         """Raise InputError if updates should be protected and the server needs more than the sum of weights.

@@ -153,6 +153,10 @@ class Settings:
         for name, fault in faults(type(self), vars(self)):
             raise InputError(f"`{name}` {fault}")
 
+    def cohort_size(self, clients: int) -> int:
+        """Number of the clients that train in a round."""
+        return max(1, round(self.fraction * clients))
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainOptions(EngineOptions):

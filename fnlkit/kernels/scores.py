@@ -128,3 +128,18 @@ def allot(number: int, weights: ArrayLike) -> np.ndarray:
     out = np.floor(exact).astype(np.int64)
     out[np.argsort(out - exact, kind="stable")[: int(number - out.sum())]] += 1
     return out
+
+
+def effective_size(groups: np.ndarray) -> float:
+    """Return the number of independent observations among samples of these groups (n,): (sum n_g)^2 / sum n_g^2 (Kish 1965).
+
+    It treats all samples of a group as one observation, which is exact if they share their errors and cautious otherwise.  It
+    is the number of groups if they have equal sizes, and smaller otherwise.
+
+    Examples
+    --------
+    >>> effective_size(np.array([0, 0, 1, 1, 2, 2])), effective_size(np.arange(6)), effective_size(np.array([0, 0, 0, 1]))
+    (3.0, 6.0, 1.6)
+    """
+    counts = np.unique(groups, return_counts=True)[1].astype(np.float64)
+    return float(counts.sum() ** 2 / max(1.0, (counts**2).sum()))

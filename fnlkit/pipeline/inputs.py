@@ -74,24 +74,26 @@ class Given:
 
     @cached_property
     def dataset(self) -> Dataset:
-        """The data set, by default from the location recorded in the federation."""
+        """The data set of the federation, by default from the location that the federation records."""
+        return self._dataset[0]
+
+    @cached_property
+    def _dataset(self) -> tuple[Dataset, str | None]:
+        """The data set, and a warning if the federation does not record its checksum."""
         chosen = self.options.get("dataset")
-        return to_dataset(self.federation.dataset if chosen is None else chosen)
+        dataset = to_dataset(self.federation.dataset if chosen is None else chosen)
+        return dataset, must_be(dataset, self.federation.meta, len(self.federation.given), what="the federation")
 
     @cached_property
     def checked(self) -> Dataset:
-        """The data set, after a check that it is the one of the federation."""
-        if (warning := self._check()) and self.say:
+        """The data set, after the warning is printed; experiments and estimators print it themselves."""
+        if (warning := self._dataset[1]) and self.say:
             self.say(warning)
         return self.dataset
-
-    def _check(self):
-        return must_be(self.dataset, self.federation.meta, len(self.federation.given), what="the federation")
 
     @cached_property
     def encoded(self) -> Dataset:
         """The data set, encoded by the backbone if there is one."""
-        self._check()  # experiment and estimator print its warning
         spec = choose_backbone(self.dataset, self.backbone, say=self.say)
         return with_backbone(self.dataset, spec, device=self.device, progress=self.progress)
 

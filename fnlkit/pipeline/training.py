@@ -107,8 +107,9 @@ def train(federation: Labels, method: str | None = None, **options: Any) -> Trai
     federation = given.federation
     needs = BoundMethod.of(settings.method).needs
     target = "-" if run.output is None else os.fspath(run.output)
+    ledger = given.ledger
     rows = metrics_path(target, run.metrics and os.fspath(run.metrics))
-    must_differ({"`output`": target, "`metrics`": rows, "`ledger`": given.ledger, "`privacy_key`": run.privacy_key})
+    must_differ({"`output`": target, "`metrics`": rows, "`ledger`": ledger, "`privacy_key`": run.privacy_key})
     arrange(federation, needs & {"truth"}, settings.method)
     with lock_output(target), lock_output(rows, "`metrics`"):
         if not run.overwrite:
@@ -143,8 +144,7 @@ def _train_rounds(given, data, vectors, settings, run, previous, target, rows):
             provenance("train", fingerprint=run.fingerprint, **asdict(settings), engine=run.engine, device=run.device)
         )
         log_to = open_loggers(run.log, target, asdict(settings), experiment.history)
-        watched = run.watch(experiment) if run.watch else _PrintedNotes(experiment.clients, run.say, run.on_round)
-        with log_to as log, metrics_file(rows, experiment.history) as write, watched as shown:
+        with log_to as log, metrics_file(rows, experiment.history) as write, _watch(run, experiment) as shown:
 
             def row_done(row: dict[str, object]) -> None:
                 write(row)
@@ -208,6 +208,11 @@ class Notes:
             if self.say:
                 self.say(text)
         self.shown = len(self.clients.notes)
+
+
+def _watch(run, experiment):
+    """Return the front end of a run."""
+    return run.watch(experiment) if run.watch else _PrintedNotes(experiment.clients, run.say, run.on_round)
 
 
 class _PrintedNotes:

@@ -54,7 +54,7 @@ def correct_scores(
         Share of wrong labels, with an interval.
     seed : int
     independence : float or (N,)
-        Independent observations per sample of each site (fnlkit.datasets.groups.effective_size); the bootstrap draws as many.
+        Independent observations per sample of each site (fnlkit.kernels.scores.effective_size); the bootstrap draws as many.
     together : float
         The same of all samples together, for the exact interval.
 

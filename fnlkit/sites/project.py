@@ -314,7 +314,7 @@ def deployable(settings: Settings, project: Project) -> Settings:
             "`select='label-wave'`, which counts predictions only",
             parameter="select",
         )
-    plan.check_protection(max(1, round(settings.fraction * project.sites)))
+    plan.check_protection(settings.cohort_size(project.sites))
     return replace(settings, standardize="none")
 
 

@@ -5,8 +5,8 @@ import numpy as np
 from fnlkit.audits.messages import CLIP, FARTHEST, LEAST, SIZES, dimensions, rotation
 from fnlkit.audits.site import inputs
 from fnlkit.audits.site.samples import Samples, large_classes, values_of
-from fnlkit.datasets.groups import effective_size
 from fnlkit.kernels.neighbors import on_one_blas_thread
+from fnlkit.kernels.scores import effective_size
 from fnlkit.kernels.streams import stream
 
 # Random rectified features of raw images and sounds, beside their values.
