@@ -118,12 +118,10 @@ class Experiment:
     @property
     def client_rounds_total(self) -> int:
         """Client-rounds in the budget; for the progress bar."""
-        rounds, fraction = self.settings.rounds + self.settings.warmup_head, self.settings.fraction
-        return (
-            pooled_rounds(rounds, fraction)
-            if "pooled" in self.plan.needs
-            else rounds * self.settings.cohort_size(len(self.clients))
-        )
+        rounds = self.settings.rounds + self.settings.warmup_head
+        if "pooled" in self.plan.needs:
+            return pooled_rounds(rounds, self.settings.fraction)
+        return rounds * self.settings.cohort_size(len(self.clients))
 
     def labels(self) -> np.ndarray:
         """Return the working labels of all clients by position in the training set (n,)."""

@@ -74,12 +74,11 @@ class Given:
 
     @cached_property
     def dataset(self) -> Dataset:
-        """The data set of the federation, by default from the location that the federation records."""
+        """The data set of the federation."""
         return self._dataset[0]
 
     @cached_property
     def _dataset(self) -> tuple[Dataset, str | None]:
-        """The data set, and a warning if the federation does not record its checksum."""
         chosen = self.options.get("dataset")
         dataset = to_dataset(self.federation.dataset if chosen is None else chosen)
         return dataset, must_be(dataset, self.federation.meta, len(self.federation.given), what="the federation")
