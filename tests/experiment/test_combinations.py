@@ -128,7 +128,7 @@ def test_every_combination_trains_or_is_refused_in_a_sentence(method, combinatio
     for chosen in combinations():
         if chosen["method"] != method:
             continue
-        settings = Settings(**chosen, model=f"{__name__}:normed", rounds=3, fraction=0.5, epochs=1, batch_size=6, lr=0.01)
+        settings = Settings(**chosen, model=f"{__name__}:normed", rounds=3, fraction=0.5, epochs=1, batch_size=12, lr=0.01)
         experiment = None
         try:
             experiment = make_experiment(federation, dataset, settings, engine="sequential")

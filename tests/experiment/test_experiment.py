@@ -91,7 +91,7 @@ CASES = [(method, "fedavg", "uniform") for method in IN_SESSION] + [
 def test_a_resumed_run_ends_bit_for_bit_like_one_never_stopped(method, optimizer, selector, tmp_path):
     federation, dataset = problem(public=8 if "public" in registry.needs(method) else 0)
     more = {"rounds": 32} if method == "centralized" else {"rounds": 8}  # one client there, four a round elsewhere
-    chosen = settings(method, optimizer=optimizer, selector=selector, epochs=1, **more)
+    chosen = settings(method, optimizer=optimizer, selector=selector, epochs=1, batch_size=24, **more)
     whole = finish(federation, dataset, chosen)
     assert whole.finished and "accuracy" in whole.history[-1]
     run = reread(finish(federation, dataset, chosen, stop_after=4), tmp_path)

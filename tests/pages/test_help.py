@@ -45,8 +45,8 @@ def folder(tmp_path_factory):
     return place
 
 
-# Their examples need the folders of a coordinator; tests/sites/test_site_commands.py runs these commands.
-ELSEWHERE = ("site", "sites")
+# Run in tests/sites/test_site_commands.py, with the folders of a coordinator, and in tests/cli/test_estimate.py.
+ELSEWHERE = ("site", "sites", "demo")
 
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ELSEWHERE])

@@ -375,29 +375,29 @@ def _ended(process):
         return True
 
 
-def test_a_recipe_ends_with_its_children_and_can_be_continued(tmp_path):
-    """A signal to the parent alone; killed outright, its children notice.  Two starts of real processes: some seconds."""
+@pytest.mark.parametrize(("sign", "code"), [(signal.SIGTERM, 143), pytest.param(signal.SIGKILL, -9, marks=pytest.mark.slow)])
+def test_a_recipe_ends_with_its_children(sign, code, tmp_path):
+    """A signal to the parent alone, whose children notice; each start of real processes takes seconds."""
     (tmp_path / "long.toml").write_text(TINY.replace("rounds = 6", "rounds = 1000000").replace("[0, 1]", "[0]"))
     program = "from fnlkit.cli import main; main()"
     command = [sys.executable, "-c", program, "reproduce", "long.toml", "--only", "heavy", "--jobs", "1", "-o", "runs"]
-    for sign, code in ((signal.SIGTERM, 143), (signal.SIGKILL, -9)):
-        parent = subprocess.Popen(
-            command,
-            cwd=tmp_path,
-            env=dict(os.environ),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
-        wait_until(lambda: _trains(tmp_path / "runs") or parent.poll() is not None)  # noqa: B023
-        child = _trains(tmp_path / "runs")
-        assert child, parent.stderr.read()
-        parent.send_signal(sign)
-        assert parent.wait(LIMIT) == code, parent.stderr.read()
-        parent.stderr.close()
-        assert wait_until(partial(_ended, child))
-        (run,) = (tmp_path / "runs").glob("*.pt")
-        assert not Run.read(str(run)).finished
+    parent = subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        env=dict(os.environ),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    wait_until(lambda: _trains(tmp_path / "runs") or parent.poll() is not None)
+    child = _trains(tmp_path / "runs")
+    assert child, parent.stderr.read()
+    parent.send_signal(sign)
+    assert parent.wait(LIMIT) == code, parent.stderr.read()
+    parent.stderr.close()
+    assert wait_until(partial(_ended, child))
+    (run,) = (tmp_path / "runs").glob("*.pt")
+    assert not Run.read(str(run)).finished
 
 
 SAID = {
