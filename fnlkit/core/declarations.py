@@ -36,6 +36,7 @@ NEEDS = {
     "pooled": "all samples on a single client (a reference)",
     "own": 'an evaluation of each client\'s state["own"] (a reference)',
     "linear": "a linear network, whose weights the method computes",
+    "fourier": "random Fourier features beside the inputs of a small data set, unless a network is given",
     "truth": 'the true labels at the clients, rows["input/true"] (n,) (a reference)',
 }
 LOSSES = ("own", "usual", "open")

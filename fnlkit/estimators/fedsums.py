@@ -30,7 +30,7 @@ def fedsums(evidence: "EstimatorInputs") -> Judgment:
     evidence.refuse("fedsums", probabilities="write `embeddings`", run="write `embeddings`")
     vectors = np.asarray(evidence.embed(), np.float32)
     session = Session(evidence.offsets, np.arange(len(vectors)), evidence.labels, evidence.classes, vectors, Scaling(False))
-    compute_head("fedsums", session, Head.none())
+    compute_head("fedsums", session, Head())
     q = np.concatenate([block.rows["inferred"] for block in session.blocks]).astype(np.float64)
     guess, rows = q.argmax(1), np.arange(len(q))
     issue = 1 - q[rows, evidence.labels]

@@ -1,14 +1,27 @@
-"""A linear network and the scaling of its inputs, in NumPy."""
+"""A linear network, perhaps with Fourier features, and the scaling of its inputs, in NumPy."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from fnlkit.core.errors import InputError
+
 # Samples that are converted at once.
 BLOCK = 65_536
+# Default number of random Fourier features.
+COSINES = 500
+
+
+def cosines_of(parameters: Mapping[str, Any]) -> int:
+    """Return the number of random Fourier features of a network `fourier` with these parameters."""
+    number = parameters.get("features", COSINES)
+    if not (isinstance(number, int) and 2 <= number <= 65_536 and number % 2 == 0):
+        raise InputError(f"model 'fourier': `features` is {number}; write an even number from 2 to 65,536, for example 500")
+    return number
 
 
 @dataclass(frozen=True)
@@ -29,31 +42,44 @@ class Scaling:
 
 @dataclass(frozen=True)
 class Head:
-    """Weights (C, d) and biases (C,) of a linear network, in place of `fnlkit.federated.client.network.Model`."""
+    """Layers of a network `mlp(hidden=[])` or `fourier`, in place of `fnlkit.federated.client.network.Model`.
 
-    weight: np.ndarray
-    bias: np.ndarray
+    Attributes
+    ----------
+    cosines : int
+        Number F of random Fourier features.
+    layers : tuple of float32 arrays
+        If F > 0, weights (F, d) and biases (F,) of the angles; then weights (C, F + d) and biases (C,) of the head.
+    """
+
+    cosines: int = 0
+    layers: tuple[np.ndarray, ...] = ()
 
     @classmethod
-    def none(cls) -> Head:
-        """Return a Head before it is computed."""
-        return cls(np.zeros((0, 0)), np.zeros(0))
-
-    @classmethod
-    def of(cls, flat: np.ndarray, classes: int) -> Head:
-        """Return the Head of a vector of its weights and biases."""
-        return cls(flat[:-classes].reshape(classes, -1), flat[-classes:])
+    def of(cls, flat: np.ndarray, inputs: int, classes: int) -> Head:
+        """Return the Head of a vector of all weights, for `inputs` values of a sample."""
+        cosines = (len(flat) - classes * (inputs + 1)) // (inputs + 1 + classes)
+        ends = np.cumsum([cosines * inputs, cosines, classes * (cosines + inputs)])
+        w, b, weight, bias = np.split(flat, ends)
+        head = weight.reshape(classes, -1), bias
+        return cls(cosines, (w.reshape(cosines, -1), b, *head) if cosines else head)
 
     def empty(self) -> Head:
         return self
 
-    def linear(self, weight: np.ndarray, bias: np.ndarray) -> Head:
-        return Head(weight.astype(np.float32), bias.astype(np.float32))
+    def with_layers(self, *layers: np.ndarray) -> Head:
+        return Head(self.cosines, tuple(layer.astype(np.float32) for layer in layers))
 
     def flat(self) -> np.ndarray:
-        return np.concatenate([self.weight.ravel(), self.bias])
+        return np.concatenate([layer.ravel() for layer in self.layers])
 
     def of_samples(self, x: Any, inputs: Scaling) -> np.ndarray:
         """Return the logits (n, C) of raw samples."""
         parts = [inputs.plain(np.asarray(x[a : a + BLOCK])) for a in range(0, len(x), BLOCK)]
-        return np.concatenate([part.reshape(len(part), -1) @ self.weight.T + self.bias for part in parts])
+        return np.concatenate([self._logits(part.reshape(len(part), -1)) for part in parts])
+
+    def _logits(self, x):
+        *angles, weight, bias = self.layers
+        if angles:
+            x = np.concatenate([np.cos(x @ angles[0].T + angles[1]), x], 1)
+        return x @ weight.T + bias

@@ -16,9 +16,11 @@ from fnlkit.artifacts.exchange import Traffic
 from fnlkit.artifacts.run import Run
 from fnlkit.core import registry
 from fnlkit.core.errors import InputError
+from fnlkit.core.spec import parse
 from fnlkit.datasets.dataset import must_be
 from fnlkit.evidence.gaussian import softmax
-from fnlkit.evidence.linear import BLOCK, Head, Scaling
+from fnlkit.evidence.linear import BLOCK, Head, Scaling, cosines_of
+from fnlkit.experiment.bound_method import BoundMethod
 from fnlkit.experiment.conditions import peak_bytes, versions
 from fnlkit.experiment.evaluation_set import held_out_positions, tested_samples
 from fnlkit.experiment.identity import describe_data, digest_of_federation, labels_of, truth_of
@@ -173,7 +175,8 @@ def solve(
         up, down = statistics_bytes(len(session), len(scale.mean))
         session.traffic.received("moments", up)
         session.traffic.broadcast(down)
-    step = compute_head(settings.method, session, Head.none())
+    network = parse(settings.model)
+    step = compute_head(settings.method, session, Head(cosines_of(network.parameters) if network.name == "fourier" else 0))
     values = {name: np.asarray(value) for name, value in step.report.items()}
     row = {"round": 0, "stage": step.stage, "clients": step.replies.ids.tolist(), "client_rounds": 0,
            "bytes_up": session.traffic.bytes_up, "bytes_down": session.traffic.bytes_down}  # fmt: skip
@@ -223,7 +226,7 @@ def solve(
             "frozen": None,
             "pair": False,
             "committee": 0,
-            "needs": ["linear"],
+            "needs": sorted(BoundMethod.of(settings.method).needs),
             "own": {},
             "provenance": [*federation.meta.get("provenance", []), *provenance],
             "selection": None,

@@ -30,6 +30,8 @@ LENGTH = 32
 SHRINKAGE = 0.1
 # Factors on the logits of the Gaussian classifier are 1 divided by these numbers.
 TEMPERATURES = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
+# Default penalties of the head.
+RIDGE, RIDGE_FOURIER = 15.0, 5.0
 # Updates of the matrices for each classifier.
 EM_STEPS = 3
 # Steps of the heads of the halves, which decide only whether the label model has class shares.
@@ -39,7 +41,12 @@ WHOLE = 2  # number of the part with all samples; 0 and 1 are the halves
 _SUMS: dict[str, Any] = {"summed": True, "sum_only": True}
 _ONCE, _EACH = "all clients, once", "all clients, each step of the label model"
 PROJECTION = {
-    "wide_products": Sent("upper triangle of the sum of x x', x inputs and 1", _ONCE, ("M(M+1)/2",), **_SUMS),
+    "wide_products": Sent(
+        "upper triangle of the sum of x x', x inputs and 1; then of x with Fourier features, if the network has them",
+        _ONCE,
+        ("M(M+1)/2",),
+        **_SUMS,
+    ),
     "products": Sent("upper triangle of the sum of f f', f principal components and 1", _ONCE, ("halves", "m(m+1)/2"), **_SUMS),
     "class_features": Sent("change of the sum of f by inferred class", f"{_ONCE}; {_EACH}", ("fits", "C", "m"), **_SUMS),
 }
@@ -67,8 +74,8 @@ WHOLE_FIT = Fit(WHOLE, False)
 # A client here can also be several clients side by side, whose sums are added (`Client.numbers`, `Client.owner`).
 # Private names: a server of real sites must not request these sums (fnlkit.sites.site.allowed).
 def _reply_products(client, model, received):
-    """Reply the sum of products of the inputs and 1."""
-    x = _inputs(client)
+    """Reply the sum of products of the inputs and 1, and of the cosines of the angles if they are received."""
+    x = _inputs(client, received.get("angles"))
     shift = x.sum(0) / np.float32(max(1, len(x)))
     x = x - shift  # sums of squares in float32 would hide a small variance beside a large mean
     rest, shift = x.sum(0, dtype=np.float64), shift.astype(np.float64)
@@ -81,6 +88,7 @@ def _project(client, model, received):
     """Store the projection, and reply products of features and sums by given class, of both halves of the samples."""
     half = _halves(client)
     client.state |= {"order": np.argsort(half, kind="stable"), "first": (half == 0).sum(), "axes": np.asarray(received["axes"])}
+    client.state["angles"] = received.get("angles")
     parts = [_samples(client, part)[:2] for part in (0, 1)]
     sums = [np.eye(client.classes, dtype=np.float32)[y].T @ x for x, y in parts]
     client.state["sums"] = np.stack(sums).astype(np.float64)
@@ -141,10 +149,11 @@ def _keep_labels(client, model, received, *, fits, right=False):
     return {}
 
 
-def _inputs(client):
-    """Return the inputs and 1 (n, D + 1) float32."""
+def _inputs(client, angles=None):
+    """Return the cosines of the angles (D + 1, F) of the inputs and 1, the inputs and 1 (n, F + D + 1) float32."""
     x = np.asarray(client.inputs.plain(client.x).reshape(len(client), -1), np.float32)
-    return np.concatenate([x, np.ones((len(x), 1), np.float32)], 1)
+    x = np.concatenate([x, np.ones((len(x), 1), np.float32)], 1)
+    return x if angles is None else np.concatenate([np.cos(x @ np.asarray(angles)), x], 1)
 
 
 def _halves(client):
@@ -159,7 +168,7 @@ def _halves(client):
 def _samples(client, part):
     """Return (features (n, m), given labels (n,), owner (n,)) of a half or of all samples, in the order of the halves."""
     if (kept := client.kept.get("samples")) is None:
-        order, x = client.state["order"], _inputs(client) @ client.state["axes"]
+        order, x = client.state["order"], _inputs(client, client.state["angles"]) @ client.state["axes"]
         x = np.concatenate([x[order], np.ones((len(x), 1), np.float32)], 1)
         kept = client.kept["samples"] = x, np.asarray(client.given)[order], client.owner[order]
     first = client.state["first"]
@@ -208,8 +217,10 @@ class Sums:
 
     Attributes
     ----------
-    axes : (D + 1, m - 1)
-        Projection of the inputs and 1 to the features.
+    angles : tuple of arrays
+        Angles (D + 1, F) of the Fourier features, or empty.
+    axes : (F + D + 1, m - 1)
+        Projection of the cosines, inputs and 1 to the features.
     products : (2, m, m)
         Products of the features and 1, of both halves of the samples.
     class_features : (2, C, m)
@@ -219,9 +230,16 @@ class Sums:
     def __init__(self, clients, model, components):
         self.clients, self.model, self.everyone = clients, model, np.arange(len(clients))
         self.classes, self.replies = clients.classes, None
-        wide = symmetric(self._ask(_reply_products, "wide_products")[0])
-        self.axes = _principal_axes(wide, components)
-        upper, self.class_features = self._ask(_project, "products", "class_features", axes=self.axes.astype(np.float32))
+        wide, angles = symmetric(self._ask(_reply_products, "wide_products")[0]), {}
+        scale = _standardize(wide)
+        if model.cosines:
+            scale /= np.sqrt(max(1, np.count_nonzero(scale)))  # two samples have the mean squared distance 2
+            angles = {"angles": _draw_angles(wide, scale, model.cosines).astype(np.float32)}
+            wide = symmetric(self._ask(_reply_products, "wide_products", **angles)[0])
+            scale = np.concatenate([np.full(model.cosines, np.sqrt(2 / model.cosines)), scale])
+        self.angles, self.axes = tuple(angles.values()), _principal_axes(wide, scale, components)
+        axes = self.axes.astype(np.float32)
+        upper, self.class_features = self._ask(_project, "products", "class_features", axes=axes, **angles)
         self.products = np.stack([symmetric(half) for half in upper])
 
     def _ask(self, step, *names, **broadcast):
@@ -273,23 +291,47 @@ class Sums:
         ask = partial(_keep_labels, fits=(fit,), right=not known)
         self._ask(ask, heads=head[None], **known)
         weights = self.axes[:-1] @ head[:-1]
-        return Round(self.model.linear(weights.T, self.axes[-1] @ head[:-1] + head[-1]), "head", self.replies, report)
+        layers = [part for angles in self.angles for part in (angles[:-1].T, angles[-1])]
+        model = self.model.with_layers(*layers, weights.T, self.axes[-1] @ head[:-1] + head[-1])
+        return Round(model, "head", self.replies, report)
 
 
-def _principal_axes(products, components):
-    """Return the projection (D + 1, m - 1) to principal components of standardized inputs, with mean squared length `LENGTH`.
+def _moments(products):
+    """Return (samples, mean (D,), covariance (D, D)) of the sum (D + 1, D + 1) of x x' over samples, x values and 1."""
+    samples, mean = products[-1, -1], products[-1, :-1] / products[-1, -1]
+    return samples, mean, products[:-1, :-1] / samples - np.outer(mean, mean)
+
+
+def _standardize(products):
+    """Return 1 / standard deviation (D,) of each input, and 0 for a constant input."""
+    _, mean, covariance = _moments(products)
+    std = np.sqrt(np.maximum(np.diag(covariance), 0))
+    return np.where(std > CONSTANT * np.maximum(np.abs(mean), 1), 1 / np.maximum(std, 1e-30), 0)
+
+
+def _draw_angles(products, scale, cosines):
+    """Return the angles (D + 1, F) of random Fourier features, as weights of the inputs and 1.
+
+    Their products approximate the kernel exp(-|x - x'|^2 / 2) of the scaled inputs.  Pairs of them differ by a quarter of a
+    circle.  Source: Rahimi, Recht 2007.
+    """
+    directions = stream(0, "fourier").standard_normal((len(scale), cosines // 2)) * scale[:, None]
+    offset = -_moments(products)[1] @ directions
+    return np.block([[directions, directions], [offset, offset - np.pi / 2]])
+
+
+def _principal_axes(products, scale, components):
+    """Return the projection (D + 1, m - 1) to principal components of scaled values, with mean squared length `LENGTH`.
 
     Parameters
     ----------
     products : (D + 1, D + 1)
-        Sum of x x' over all samples, x inputs and 1.
+        Sum of x x' over all samples, x values and 1.
+    scale : (D,)
     components : int
         Number of components, or -1.
     """
-    samples, mean = products[-1, -1], products[-1, :-1] / products[-1, -1]
-    covariance = products[:-1, :-1] / samples - np.outer(mean, mean)
-    std = np.sqrt(np.maximum(np.diag(covariance), 0))
-    scale = np.where(std > CONSTANT * np.maximum(np.abs(mean), 1), 1 / np.maximum(std, 1e-30), 0)
+    samples, mean, covariance = _moments(products)
     correlation = covariance * np.outer(scale, scale)
     wanted = components if components > 0 else min(256, max(32, int(samples) // 16))
     axes, total = np.eye(len(mean)), float(np.trace(correlation))
@@ -300,7 +342,7 @@ def _principal_axes(products, components):
     return np.concatenate([axes, -(mean @ axes)[None]])
 
 
-@method(sends=SENDS, loss="own", needs=("linear",))
+@method(sends=SENDS, loss="own", needs=("linear", "fourier"))
 @check_arguments
 def fedsums(
     clients: "Clients",
@@ -313,13 +355,15 @@ def fedsums(
     components: Components = -1,
     passes: Count = 3,
     steps: Count = 60,
-    ridge: Positive = 15.0,
+    ridge: Annotated[float, Range(open_low=True), Automatic()] = -1.0,
 ) -> "Generator[Round, None, Model]":
     """Solve a linear head and a model of the wrong labels from sums over all clients, without local training.
 
-    Features are principal components of the standardized inputs.  A Gaussian classifier p and transition matrices explain the
-    given labels: q(z) ~ p(z|x) T_k[z, y], with one common matrix T and one factor per client on the odds of right labels.  The
-    head then maximizes log sum_z softmax(W x)_z T_k[z, y] over all samples, with T_k fixed.
+    Features are principal components of the standardized inputs, and of random cosines of them (for curved borders) if the
+    network is `fourier`: by default for at most 256 inputs and 100,000 samples that no backbone has encoded.  A Gaussian
+    classifier p and transition matrices explain the given labels: q(z) ~ p(z|x) T_k[z, y], with one common matrix T and one
+    factor per client on the odds of right labels.  The head then maximizes log sum_z softmax(W x)_z T_k[z, y] over all samples,
+    with T_k fixed.
 
     Parameters
     ----------
@@ -333,8 +377,8 @@ def fedsums(
         Updates of the Gaussian classifier.  More passes drift from classes to clusters.
     steps : int >= 1
         Steps of the head, with Nesterov's method and Boehning's bound of the curvature.
-    ridge : float > 0
-        Penalty of the head: ridge / 2 times its squared entries.
+    ridge : float > 0, or -1
+        Penalty of the head: ridge / 2 times its squared entries.  Default: -1, which is 15, and 5 with Fourier features.
 
     Notes
     -----
@@ -357,7 +401,7 @@ def fedsums(
     -------
     common_transition (C, C); class_shares, whether they are part of the label model; once.
     """
-    sums = Sums(clients, model, components)
+    sums, ridge = Sums(clients, model, components), ridge if ridge > 0 else RIDGE_FOURIER if model.cosines else RIDGE
     if not label_model:
         head = sums.fit_heads((WHOLE_FIT,), steps, ridge)[0]
         model = yield from _only(sums.finish(head, {}, WHOLE_FIT))

@@ -7,6 +7,7 @@ Trainable parameters for CIFAR-10 input (3, 32, 32) and 10 classes, audio for lo
     name        parameters  source
     ==========  ==========  ====================================================================
     mlp            635,710  hidden layers of 200 and 100
+    fourier      1,572,230  Rahimi 2007, 500 random Fourier features beside the inputs
     lenet5          62,006  LeCun 1998, as used by FedCorr
     cnn2         2,156,490  McMahan 2017 (FedAvg), two convolutions and 512 hidden units
     cnn9         4,434,570  Han 2018 (Co-teaching), FedEFC's network for MNIST
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 NETWORKS = {
     "mlp": "fnlkit.models.mlp:mlp",
+    "fourier": "fnlkit.models.fourier:fourier",
     "lenet5": "fnlkit.models.lenet:lenet5",
     "cnn2": "fnlkit.models.cnn2:cnn2",
     "cnn9": "fnlkit.models.cnn9:cnn9",

@@ -1,5 +1,6 @@
 """Predictions of a trained model for new samples."""
 
+import math
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -69,7 +70,8 @@ def probabilities(
         x = encoding.encode(x)
     if "linear" in (run.meta.get("needs") or ()):
         scaling = Scaling(about["kind"] == "image", tuple(about["mean"]), tuple(about["std"]))
-        return names, softmax(Head.of(run.weights_array(), run.meta["classes"]).of_samples(x, scaling).astype(np.float64))
+        head = Head.of(run.weights_array(), math.prod(run.meta["input_shape"]), run.meta["classes"])
+        return names, softmax(head.of_samples(x, scaling).astype(np.float64))
     import torch
 
     from fnlkit.experiment.network import network_of

@@ -13,12 +13,16 @@ from fnlkit.core.errors import InputError
 from fnlkit.evidence import head as heads
 from fnlkit.evidence import label_model
 from fnlkit.evidence.gaussian import gaussian_head, softmax, symmetric, triangle
+from fnlkit.evidence.linear import Head, Scaling
+from fnlkit.experiment.network import network_of
 from fnlkit.federated.client.client import Client
 from fnlkit.federated.client.inputs import Inputs
 from fnlkit.federated.client.network import Model, Network
 from fnlkit.federated.engines import make
 from fnlkit.kernels.streams import stream
+from fnlkit.models.fourier import fourier
 from fnlkit.models.mlp import mlp
+from fnlkit.results.predicted import describe_samples
 from tests.commands import fnlkit as command
 from tests.commands import refuse
 
@@ -207,6 +211,66 @@ def test_a_client_that_misses_steps_of_one_kind_costs_little(step, monkeypatch):
     head, clients, _ = solve("fedsums(steps=5)", x, given, client, min_replies=0.0)
     assert clients.rejected
     assert ((np.c_[x, np.ones(len(x))] @ head).argmax(1) == true).mean() > 0.85
+
+
+# ---- Fourier features
+def test_fourier_features_equal_a_head_on_cosines_and_inputs():
+    """F = 40 cosines of scaled inputs, whose directions are drawn from the public stream; a naive least-squares head."""
+    x, given, _, client = problem()
+    z = (x.astype(float) - x.mean(0)) / x.std(0) / np.sqrt(FEATURES)
+    angles = z @ stream(0, "fourier").standard_normal((FEATURES, 20))
+    f = np.c_[np.cos(angles), np.sin(angles)] / np.sqrt(20)
+    np.testing.assert_allclose(f @ f.T, np.exp(-((z[:, None] - z) ** 2).sum(2) / 2), atol=0.8)  # the kernel, 20 draws
+    f = np.c_[f - f.mean(0), z]
+    axes = np.linalg.svd(f, full_matrices=False)[2][:5].T
+    f = np.c_[f @ axes * np.sqrt(32 / ((f @ axes) ** 2).sum(1).mean()), np.ones(len(x))]
+    wanted = f @ np.linalg.solve(f.T @ f + 15 * np.eye(6), f.T @ np.eye(CLASSES)[given])
+    clients, _ = session(x, given, client)
+    network = Network(fourier(input_shape=(FEATURES,), classes=CLASSES, features=40))
+    clients.sends = registry.sends("ridge")
+    (last,) = list(registry.method("ridge(components=5)")(clients, Model(network, network.flat), None, None, rounds=1))
+    network.load(last.model.weights)
+    np.testing.assert_allclose(network.module(torch.from_numpy(x)).detach().numpy(), wanted, atol=1e-3)
+    numpy = Head.of(last.model.weights.numpy(), FEATURES, CLASSES)
+    np.testing.assert_allclose(numpy.of_samples(x, Scaling(False)), wanted, atol=1e-3)
+
+
+def rings(tmp_path, features=2):
+    """Write a data set whose two classes are rings, and return a federation of it."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 400)
+    x = (rng.normal(size=(400, features)) * (1 + 0.1 * rng.random((400, 1)))).astype(np.float32)
+    x *= (1 + 2 * y[:, None]) / np.linalg.norm(x, axis=1, keepdims=True)
+    np.savez(tmp_path / "rings.npz", x_train=x[:300], y_train=y[:300], x_test=x[300:], y_test=y[300:])
+    return fnlkit.inject_noise(fnlkit.partition(str(tmp_path / "rings.npz"), clients=5, say=None), "clients(rho=0.6, tau=0.5)")
+
+
+def test_curved_borders_need_fourier_features_which_small_tables_have_by_default(tmp_path):
+    federation = rings(tmp_path)
+    scores = {}
+    for model in ("auto", "mlp(hidden=[])", "fourier(features=100)"):
+        run = fnlkit.train(federation, "fedsums", model=model, say=None)
+        scores[run.settings["model"]] = run.history[-1]["accuracy"]
+    assert [*scores] == ["fourier(features=500)", "mlp(hidden=[])", "fourier(features=100)"]
+    assert scores["fourier(features=500)"] > 0.95 and scores["fourier(features=100)"] > 0.95 > 0.8 > scores["mlp(hidden=[])"]
+    assert fnlkit.train(federation, "ridge", say=None).settings["model"] == "mlp(hidden=[])"
+    with pytest.raises(InputError, match="even number"):
+        fnlkit.train(federation, "fedsums", model="fourier(features=5)", say=None)
+
+
+def test_a_run_with_fourier_features_is_evaluated_predicted_resumed_and_exported(tmp_path):
+    federation = rings(tmp_path)
+    run = fnlkit.train(federation, "fedsums(steps=10, passes=1)", output=str(tmp_path / "r.pt"), say=None)
+    again = fnlkit.train(federation, "fedsums(steps=10, passes=1)", resume=str(tmp_path / "r.pt"), say=None)
+    np.testing.assert_array_equal(again.weights, run.weights)
+    x = np.load(tmp_path / "rings.npz")["x_test"]
+    np.save(tmp_path / "new.npy", x)
+    assert [row[1] for row in fnlkit.predict(run, tmp_path / "new.npy").rows] == run.predicted["test"].tolist()
+    network = network_of(run).module.eval()
+    about = describe_samples(run)
+    x = Scaling(False, tuple(about["mean"]), tuple(about["std"])).plain(x)
+    np.testing.assert_allclose(network(torch.from_numpy(x)).detach(), run.logits["test"], atol=1e-4)
+    assert fnlkit.export(run, str(tmp_path / "r.pt2")) < 1e-4
 
 
 # ---- parts

@@ -21,6 +21,7 @@ from fnlkit.models.spectrograms import FLOOR, LogMel, log_mel
 # Small variants: the structure is under test, not the width.
 SMALL = {
     "mlp": ("mlp(hidden=[7, 5])", (3, 6, 6)),
+    "fourier": ("fourier(features=8)", (2, 3)),
     "lenet5": ("lenet5", (1, 28, 28)),
     "resnet18": ("resnet18(base=4)", (3, 9, 9)),
     "resnet34": ("resnet34(base=2)", (1, 8, 8)),

@@ -239,9 +239,14 @@ class Model:
         """Return a Model without weights, for steps that need no model."""
         return nothing()
 
-    def linear(self, weight: "np.ndarray", bias: "np.ndarray") -> "Model":
-        """Return a Model of the same linear network with the weights (C, d) and biases (C,)."""
-        flat = torch.from_numpy(np.concatenate([weight.ravel(), bias]))
+    @property
+    def cosines(self) -> int:
+        """Number of random Fourier features of the network."""
+        return getattr(self.network.module, "cosines", 0)
+
+    def with_layers(self, *layers: "np.ndarray") -> "Model":
+        """Return a Model of the same network with the weights and biases of its layers."""
+        flat = torch.from_numpy(np.concatenate([layer.ravel() for layer in layers]))
         return self.with_weights(flat.to(self.network.device, self.network.dtype))
 
 
