@@ -260,7 +260,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _asks_for_tracebacks(arguments):
-    """Return whether -v is given twice; read without click, so that errors in arguments can show a traceback."""
+    """Whether -v is given twice; read without click, so that errors in arguments can show a traceback."""
     count = 0
     for word in arguments:
         if word == "--":

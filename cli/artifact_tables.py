@@ -21,7 +21,7 @@ _NAMES = 20  # items of a list that are shown
 
 
 def describe(artifact: Artifact, source: str = "-", digest: str | None = None) -> dict[str, Any]:
-    """Return the facts of an artifact as plain values.
+    """Collect the facts of an artifact as plain values.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def _sides(shape):
 
 
 def _state(artifact):
-    """Return the rounds of a run and whether it is finished, as text."""
+    """Write the rounds of a run and whether it is finished, as text."""
     if not (progress := _progress(artifact)):
         return ""
     steps = _steps(artifact)
@@ -150,7 +150,7 @@ def show(artifact: Artifact, source: str = "-", digest: str | None = None) -> No
 
 
 def _conventions(artifact):
-    """Return the line of conventions of a run, "" for another file or for arrays that were not read."""
+    """Write the line of conventions of a run, "" for another file or for arrays that were not read."""
     labels = [artifact.arrays.get(f"labels/{name}") for name in ("given", "true")]
     try:
         known = all(hasattr(array, "array") or hasattr(array, "numpy") for array in labels)
@@ -164,7 +164,7 @@ def _conventions(artifact):
 
 
 def _progress(artifact):
-    """Return whether a run is finished, and its rounds; {} for another file."""
+    """Whether a run is finished, and its rounds; {} for another file."""
     body = artifact.arrays.get("body")
     if not artifact.kind.startswith("fnlkit.run/"):
         return {}
@@ -177,7 +177,7 @@ def _progress(artifact):
 
 
 def _in_words(value):
-    """Return a metadata value as a line of text, or None if it is too long."""
+    """Write a metadata value as a line of text; None if it is too long."""
     if isinstance(value, list) and all(isinstance(part, (str, int, float)) for part in value):
         value = ", ".join(map(str, value[:_NAMES])) + (f", and {len(value) - _NAMES:,} more" if len(value) > _NAMES else "")
     text = value if isinstance(value, str) else json.dumps(value)

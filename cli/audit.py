@@ -95,7 +95,7 @@ def command(file: str, html: str | None, pictures: int, as_json: bool, output: s
 
 
 def fit_results(facts: dict[str, Any], judged: str = "", page: str | None = None) -> list[Any]:
-    """Return the `results` with as many sites as fit into the lines of a command's output, or everything with -v."""
+    """Print `results` of as many sites as fit into the lines of a command's output, or everything with -v."""
     if verbose():
         return results(facts, judged, everything=True, page=page)
     for most in range(MOST_SITES, 0, -1):
@@ -108,7 +108,7 @@ def fit_results(facts: dict[str, Any], judged: str = "", page: str | None = None
 def results(
     facts: dict[str, Any], judged: str = "", everything: bool = False, page: str | None = None, most: int = MOST_SITES
 ) -> list[Any]:
-    """Return the results of an audit as rich renderables: the answer, a line per site, the findings, the next command.
+    """Format the results of an audit as rich renderables: the answer, a line per site, the findings, the next command.
 
     Parameters
     ----------

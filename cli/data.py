@@ -119,7 +119,7 @@ def _scheme(facts):
 
 
 def wrong_share(data: datasets.Dataset) -> float | None:
-    """Return the share of training labels that differ from declared true labels, or None without separate true labels."""
+    """Share of training labels that differ from declared true labels, or None without separate true labels."""
     return None if data.y_train_true is None else float((data.y_train != data.y_train_true).mean())
 
 

@@ -22,7 +22,7 @@ NAMES = {one.name for options in (Settings, TrainOptions) for one in fields(opti
 
 
 def options_of(declared: type, *names: str, checked: bool = True, **defaults: Any) -> Callable[[Any], Any]:
-    """Return a decorator that adds fields of a dataclass to a command as options, except fields without a help text.
+    """Add fields of a dataclass to a command as options, except fields without a help text (a decorator).
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def options_of(declared: type, *names: str, checked: bool = True, **defaults: An
 
 
 def flag_of(name: str) -> str:
-    """Return the flag of a parameter."""
+    """Flag of a parameter."""
     return "-o" if name == "output" else f"--{name.replace('_', '-')}"
 
 
@@ -78,12 +78,12 @@ def _option(one: "Field[Any]", declared: type, default: Any, checked: bool) -> C
 
 
 def _words(ctx: click.Context, option: click.Parameter, text: str) -> list[str]:
-    """Return the words of a list separated by commas; none is an empty list."""
+    """Split a list separated by commas into words; none is an empty list."""
     return [] if text == "none" else [word.strip() for word in text.split(",")]
 
 
 def _type(one: "Field[Any]", declared: type) -> Any:
-    """Return the type of a field; text for a type whose module only type checkers import."""
+    """Type of a field; text for a type whose module only type checkers import."""
     if not isinstance(one.type, str):
         return one.type
     home = next(kind for kind in declared.__mro__ if one.name in inspect.get_annotations(kind))
@@ -94,13 +94,13 @@ def _type(one: "Field[Any]", declared: type) -> Any:
 
 
 def _required(kind: Any) -> Any:
-    """Return the type of an option without None."""
+    """Type of an option without None."""
     parts = [part for part in get_args(kind) if part is not NoneType]
     return parts[0] if NoneType in get_args(kind) and len(parts) == 1 else kind
 
 
 def _range(kind: Any) -> Any:
-    """Return the type of click for an annotation: a range of numbers, a type, or text."""
+    """Type of click for an annotation: a range of numbers, a type, or text."""
     if get_origin(kind) is Annotated:
         bounds = next((bound for bound in get_args(kind)[1:] if isinstance(bound, Range)), None)
         kind = get_args(kind)[0]

@@ -111,7 +111,7 @@ def command(
 
 
 def _against_truth(facts):
-    """Return a sentence about the quality of the estimates, if true labels are known."""
+    """Write a sentence about the quality of the estimates, if true labels are known."""
 
     def display(name: str) -> str:
         return "-" if facts[name] is None else f"{facts[name]:.3f}"

@@ -210,7 +210,7 @@ _SHORT = ("chosen_round", "method", "dataset", "choice", "finished", "client_rou
 
 
 def _order(row):
-    """Return the names of the rows that are printed without -v: scores, settings, labels and costs of privacy."""
+    """Order the names of the rows that are printed without -v: scores, settings, labels and costs of privacy."""
     name = score_name(row)
     keys = [f"{name}_{at}" for at in _FIRST] + list(_SHORT)
     if row["finished"]:
@@ -336,7 +336,7 @@ def _share(value):
 
 
 def _shares(part):
-    """Return share, interval, macro-F1 and balanced accuracy as text."""
+    """Format share, interval, macro-F1 and balanced accuracy as text."""
     share = "-" if is_uncertain(part["low"], part["high"]) else _share(part["share"])
     out = [share, f"{100 * part['low']:.1f} to {100 * part['high']:.1f} %"]
     return [*out, *[_share(part[name]) for name in ("macro_f1", "balanced") if name in part]]
@@ -347,7 +347,7 @@ def _percent(mean, spread=None):
 
 
 def _to_target(row):
-    """Return four cells with the cost of reaching the target, or with a text if the target was not reached."""
+    """Format four cells with the cost of reaching the target, or with a text if the target was not reached."""
     if row["target_client_rounds"] is None:
         return "never", "", "", ""
     megabytes = (f"{row[f'target_{name}'] / 1e6:,.1f}" for name in ("bytes_up", "bytes_down"))

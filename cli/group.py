@@ -24,7 +24,7 @@ class Context(click.Context):
 
 
 def name_options(text: str, command: click.Command | None = None) -> str:
-    """Return a message of the library with the options of a command, by default the running one, for its parameters.
+    """Replace parameters in a message of the library by the options of a command, by default the running one.
 
     A call of the library with one named argument becomes a command.
 

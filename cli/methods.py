@@ -158,7 +158,7 @@ def _print_kind(console, kind, parts):
 
 
 def _shortened(text, width):
-    """Return the first phrase of a sentence that fits, or its first words."""
+    """Shorten a sentence to the first phrase that fits, or to its first words."""
     if len(text) <= width:
         return text
     phrases = [text[: match.start()] for match in re.finditer(r"[:;,(]| by | with | for ", text)]
@@ -173,7 +173,7 @@ def _of_kind(kind, parts):
 
 
 def _use(parts, name, kind, rows):
-    """Return the first line about a component: name, kind, and a command that uses it."""
+    """Write the first line about a component: name, kind, and a command that uses it."""
     some = next((f"{key}={default}" for key, default, _, _ in rows if default not in ("", "none")), None)
     spec = shlex.quote(f"{name}({some})") if some and kind != "regularizer" else name
     return f"{name}, {'an' if kind[0] in 'aeo' else 'a'} {kind}: {parts.KINDS[kind].use.format(kind=kind, spec=spec)}"
@@ -184,7 +184,7 @@ def _purpose(parts, function):
 
 
 def _summarize(parts, name, kind, function):
-    """Return lines about a component: purpose, source, names of parameters and replies, cost."""
+    """Write lines about a component: purpose, source, names of parameters and replies, cost."""
     rows = parts.describe_parameters(kind, function)
     out = [_use(parts, name, kind, rows), _purpose(parts, function), parts.source(function)]
     if rows:
@@ -198,7 +198,7 @@ def _summarize(parts, name, kind, function):
 
 
 def _unprotected(name):
-    """Return a list with the reason why updates of a method cannot be protected, or []."""
+    """List the reason why updates of a method cannot be protected, or []."""
     from fnlkit.experiment import Settings
     from fnlkit.experiment.plan import Plan
 
@@ -207,7 +207,7 @@ def _unprotected(name):
 
 
 def _cost(kind, name):
-    """Return a list with the cost of a method as text, or []."""
+    """List the cost of a method as text, or []."""
     from fnlkit.experiment import cards
 
     cost = cards.card(kind, name).cost if name in registry.METHODS else None
@@ -215,7 +215,7 @@ def _cost(kind, name):
 
 
 def _describe(parts, name, kind, function):
-    """Return a component as texts and a table: purpose, spec, source, parameters and replies."""
+    """Describe a component by texts and a table: purpose, spec, source, parameters and replies."""
     rows = parts.describe_parameters(kind, function)
     out = [_use(parts, name, kind, rows), ""]
     out.append("\n\n".join(filter(None, [_purpose(parts, function), parts.explain(function), parts.source(function)])))

@@ -13,32 +13,32 @@ from fnlkit.core.spec import find, format_value
 
 
 def find_all(name: str) -> list[tuple[str, Callable[..., Any]]]:
-    """Return [(kind, function)] of all components with this name, of fnlkit, or of ``FILE.py:NAME``."""
+    """Find [(kind, function)] of all components with this name, of fnlkit, or of ``FILE.py:NAME``."""
     if ":" in name:
         return own.kinds(name)
     return [(kind, find(name, table, kind)) for kind, part in KINDS.items() if name in (table := part.parts())]
 
 
 def all_names() -> list[str]:
-    """Return the names of all components without duplicates."""
+    """List the names of all components without duplicates."""
     return list(dict.fromkeys(name for kind in KINDS.values() for name in kind.parts()))
 
 
 def purpose(function: Callable[..., Any]) -> str:
-    """Return the first paragraph of a component's docstring as a line."""
+    """Read the first paragraph of a component's docstring as a line."""
     first = " ".join((inspect.getdoc(function) or "").partition("\n\n")[0].split())
     first = first.removeprefix("Return ").rstrip(".")
     return first[:1].upper() + first[1:]
 
 
 def source(function: Callable[..., Any]) -> str:
-    """Return the publication that a component's module cites below its first line, or an empty text."""
+    """Read the publication that a component's module cites below its first line, or an empty text."""
     text = (inspect.getdoc(inspect.getmodule(function)) or "").partition("\n")[2].strip().partition("\n\n")[0]
     return " ".join(text.split())
 
 
 def describe_parameters(kind: str, function: Callable[..., Any]) -> list[tuple[str, str, str, str]]:
-    """Return the parameters of a spec as a list of (name, default, allowed values, meaning).
+    """List (name, default, allowed values, meaning) of the parameters of a spec.
 
     Parameters that the caller supplies are left out. If the docstring does not describe a parameter, the description is read
     from the function that receives the parameter, or from another function of the module.
@@ -61,19 +61,19 @@ def describe_parameters(kind: str, function: Callable[..., Any]) -> list[tuple[s
 
 
 def explain(function: Callable[..., Any]) -> str:
-    """Return the part of a docstring between the first paragraph and the parameters."""
+    """Read the part of a docstring between the first paragraph and the parameters."""
     text = (inspect.getdoc(function) or "").partition("\n\n")[2]
     return re.split(r"(?m)^\w[\w ]*\n-{3,}$", text)[0].strip()
 
 
 def section(function: Callable[..., Any], name: str) -> str:
-    """Return a section of a NumPy docstring, or an empty text."""
+    """Read a section of a NumPy docstring, or an empty text."""
     parts = re.split(r"(?m)^(\w[\w ]*)\n-{3,}$", inspect.getdoc(function) or "")
     return dict(zip(parts[1::2], parts[2::2], strict=False)).get(name, "").strip("\n")
 
 
 def _entries(function):
-    """Return the parameters of a docstring as name to meaning, each in one line."""
+    """Read the parameters of a docstring as name to meaning, each in one line."""
     entries, names = {}, []
     for line in (section(function, "Parameters") or section(function, "Attributes")).splitlines():
         if line[:1].strip():

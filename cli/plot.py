@@ -75,7 +75,7 @@ def command(
 
 
 def _inches(text):
-    """Return (width, height) of a text such as 6.5x3, or None."""
+    """Parse (width, height) of a text such as 6.5x3, or None."""
     if text is None:
         return None
     try:
@@ -88,7 +88,7 @@ def _inches(text):
 
 
 def _kind(words, option, kinds):
-    """Return the kind and the paths; write ./NAME for a file that has the name of a kind."""
+    """Split words into the kind and the paths; write ./NAME for a file that has the name of a kind."""
     first, *rest = words
     if option is not None:
         return option, words
@@ -102,7 +102,7 @@ def _kind(words, option, kinds):
 
 
 def _read(paths, takes, trust):
-    """Return [(label, Run, Federation or rows)] of files; a folder stands for its runs."""
+    """Read [(label, Run, Federation or rows)] of files; a folder stands for its runs."""
     if takes == "labels":
         return [(path, _labels(path, trust)) for path in paths]
     return [run for path in paths for run in open_runs(path, trust=trust, say=caution)]

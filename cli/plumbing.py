@@ -33,7 +33,7 @@ def need_input(file: str | None) -> None:
 
 
 def take_inputs(ctx: click.Context, argument: click.Parameter, value: Any) -> Any:
-    """Return the input files of an argument, stdin for none of several, after `need_input`; a callback."""
+    """Read the input files of an argument, stdin for none of several, after `need_input`; a callback."""
     value = ("-",) if value == () else value
     for file in value if isinstance(value, tuple) else (value,):
         need_input(file)
@@ -65,7 +65,7 @@ trust_option = click.option("--trust", is_flag=True, help="Import the code that 
 
 
 def output_option(what: str = "FILE") -> Callable[..., Any]:
-    """Return the option -o; names with the ending of another format are refused before any work."""
+    """The option -o; names with the ending of another format are refused before any work."""
     help = "Output file. Default: stdout."
     return click.option("-o", "--output", default="-", metavar=what, help=help, callback=_own_format)
 
@@ -99,7 +99,7 @@ def _own_format(ctx, option, output):
 
 
 def setting_options(*names: Any, **defaults: Any) -> Callable[..., Any]:
-    """Return a decorator that adds the options of fnlkit.experiment.Settings to a command.
+    """Add the options of fnlkit.experiment.Settings to a command (a decorator).
 
     Parameters
     ----------
@@ -196,5 +196,5 @@ def suggest(*words: str, output: str = "") -> None:
 
 
 def verbose() -> int:
-    """Return the number of -v options before and after the command."""
+    """Count the -v options before and after the command."""
     return click.get_current_context().find_root().obj or 0

@@ -110,7 +110,7 @@ def of_rounds(experiment: Experiment) -> Iterator[Callable[[dict[str, Any]], obj
 
 
 def _make_bar(talk, count, **more):
-    """Return a rich progress bar with a fixed width; on a narrow terminal, the text gets shorter."""
+    """Make a rich progress bar with a fixed width; on a narrow terminal, the text gets shorter."""
     from rich import progress as rich
     from rich.table import Column
 

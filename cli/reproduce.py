@@ -162,7 +162,7 @@ def _show_published(title, rows, notes):
 
 
 def _overrides(changed):
-    """Return the settings that replace a published row's, in front of its title."""
+    """Write the settings that replace a published row's, in front of its title."""
     words = [f"{value} x the rounds" if name == "scale" else f"{name} {value}" for name, value in changed.items()]
     return ", ".join(words) + ": " * bool(words)
 

@@ -106,7 +106,7 @@ def export(file: str, dataset: str | None, client: str, output: str, **options: 
 
 
 def describe_selection(chosen: Selection) -> str:
-    """Return the numbers of a Selection as text."""
+    """Write the numbers of a Selection as text."""
     kind = "suspects" if chosen.design is None else f"of {chosen.design.candidates:,} candidates"
     return f"{int(chosen.suspect.sum())} {kind} and {int((~chosen.suspect).sum())} drawn at random"
 

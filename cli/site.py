@@ -39,7 +39,7 @@ leave_out_option = click.option("--leave-out", metavar="CLASS,...", default="",
 
 
 def _source(data, site, what="DATA"):
-    """Return the path of the named data, by default of the data with which a site has joined."""
+    """Path of the named data, by default of the data with which a site has joined."""
     if not (data or site["data"]):
         raise InputError(f"{what}: this site has not joined; name the data, or run `fnlkit site join` first")
     return os.path.abspath(data) if data else site["data"]

@@ -46,7 +46,7 @@ def _folder(folder):
 
 
 def _program():
-    """Return the path of Flower's command."""
+    """Path of Flower's command."""
     beside = Path(sys.executable).parent / "flwr"
     program = str(beside) if beside.exists() else shutil.which("flwr")
     if program is None:
@@ -55,14 +55,14 @@ def _program():
 
 
 def _environment(folder):
-    """Return the environment of Flower's command, in which ``here`` is the server of the project."""
+    """Environment of Flower's command, in which ``here`` is the server of the project."""
     more = {"FLWR_HOME": str(folder / "coordinator" / "flwr"), "FLWR_TELEMETRY_ENABLED": "0",
             "FLWR_DISABLE_UPDATE_CHECK": "1", "NO_COLOR": "1"}  # fmt: skip
     return os.environ | more
 
 
 def _flwr(folder, *arguments):
-    """Return the JSON that a command of Flower prints; raise WorkStopped if it fails."""
+    """Read the JSON that a command of Flower prints; raise WorkStopped if it fails."""
     home = folder / "coordinator" / "flwr"
     home.mkdir(exist_ok=True)
     site = next(iter(sorted((folder / "sites").glob("*/site.toml"))))
@@ -115,7 +115,7 @@ def admit(folder: str, keys: tuple[str, ...]) -> None:
 
 
 def _register(folder, key, known=None, seconds=60):
-    """Return the node that the SuperLink gives to a key, or the `known` one; a server that was just started is awaited."""
+    """Find the node that the SuperLink gives to a key, or the `known` one; a server that was just started is awaited."""
     deadline = time.monotonic() + seconds
     while True:
         try:
@@ -228,7 +228,7 @@ def _print_log(folder, number):
 
 
 def _status_of(folder, number):
-    """Return Flower's status of a run."""
+    """Read Flower's status of a run."""
     (listed,) = _flwr(folder, "list", _HERE, "--run-id", number, "--format", "json")["runs"]
     return listed["status"]
 
@@ -307,7 +307,7 @@ def show(file: str) -> None:
 
 
 def _result(file, option="", task=None):
-    """Return the result of a task in a file of `fnlkit sites run`."""
+    """Read the result of a task in a file of `fnlkit sites run`."""
     try:
         found = json.loads(files.read_text(file))
         right = found["kind"] == "fnlkit.sites/1" and task in (None, found["task"])

@@ -16,7 +16,7 @@ _ROWS, _CLASSES = 20, 12
 
 
 def of_sites(federation: Federation) -> list[Any]:
-    """Return a list with a table of samples and classes of each site; empty if clients are not sites."""
+    """Tabulate samples and classes of each site; empty if clients are not sites."""
     if federation.meta.get("client_names") is None or len(federation) > _ROWS:
         return []
     bare = federation.meta.get("client_unlabeled")
@@ -27,7 +27,7 @@ def of_sites(federation: Federation) -> list[Any]:
 
 
 def noise_lines(federation: Federation, everything: bool = False) -> list[str]:
-    """Return the requested and achieved noise of a federation as at most two lines, with their distance if `everything`."""
+    """Write the requested and achieved noise of a federation in at most two lines, with their distance if `everything`."""
     facts = summary(federation)
     if not federation.meta.get("noise"):
         return []
@@ -49,7 +49,7 @@ def noise_lines(federation: Federation, everything: bool = False) -> list[str]:
 
 
 def of_noise(federation: Federation) -> list[Any]:
-    """Return the noise of a federation as rich renderables."""
+    """Format the noise of a federation as rich renderables."""
     out = noise_lines(federation, everything=True)
     facts = summary(federation)
     if not out or facts["wrong_share"] is None:
@@ -69,7 +69,7 @@ def of_noise(federation: Federation) -> list[Any]:
 
 
 def of_estimates(federation: Federation, top: int = _ROWS, matrix: bool = True) -> list[Any]:
-    """Return the results of `estimate-noise` or `audit` as rich renderables; [] without results.
+    """Format the results of `estimate-noise` or `audit` as rich renderables; [] without results.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ def of_estimates(federation: Federation, top: int = _ROWS, matrix: bool = True) 
 
 
 def _form(federation):
-    """Return lines on the form of an estimate (pooled or federated) and the clients' replies; [] if not recorded."""
+    """Write lines on the form of an estimate (pooled or federated) and the clients' replies; [] if not recorded."""
     facts = federation.meta.get("estimate")
     if facts is None:
         return []
@@ -106,13 +106,13 @@ def _form(federation):
 
 
 def of_sent(sent: dict[str, Any], who: str) -> Table:
-    """Return the table of replies, {name: {"bytes", "what"}}."""
+    """Tabulate replies, {name: {"bytes", "what"}}."""
     rows = [(printable(name), row["bytes"], printable(row["what"])) for name, row in sent.items()]
     return Table(f"reply of the {who}", f"bytes, all {who}", "content", rows=rows)
 
 
 def has_judgment(federation: Federation) -> bool:
-    """Return whether a federation has estimates of clients, labels and the transition."""
+    """Whether a federation has estimates of clients, labels and the transition."""
     return all(f"estimate_{name}" in federation.extra for name in _ESTIMATES)
 
 
@@ -124,7 +124,7 @@ _RANGE = (
 
 
 def estimate_facts(federation: Federation) -> dict[str, Any]:
-    """Return the estimates of the federation and of each client as plain values; None for levels that an audit withheld."""
+    """Collect the estimates of the federation and of each client as plain values; None for withheld levels."""
     federation = federation.whole()
     extra, held, judged = federation.extra, federation.client_indices, federation.judged()
     sizes = np.diff(federation.client_offsets)[judged]
@@ -149,7 +149,7 @@ def estimate_facts(federation: Federation) -> dict[str, Any]:
 
 
 def estimate_line(federation: Federation) -> str:
-    """Return a sentence with the estimate and the most frequent confusion."""
+    """Write a sentence with the estimate and the most frequent confusion."""
     facts, names = estimate_facts(federation), class_names(federation.meta, federation.classes)
     if not facts["judged"]:
         return f"no noise level: the audit could not judge any of {facts['clients']} clients; {facts['flagged']:,} flagged"
@@ -180,7 +180,7 @@ def _client_estimates(federation, top):
 
 
 def of_clients(federation: Federation) -> str:
-    """Return the numbers of samples and classes of the clients in a line."""
+    """Write the numbers of samples and classes of the clients in a line."""
     if not len(federation):
         return f"{len(federation.given):,} labels, not partitioned yet"
     sizes, groups = np.diff(federation.client_offsets), federation.extra.get("group")

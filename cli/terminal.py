@@ -31,7 +31,7 @@ def speak_plainly() -> None:
 
 
 def _nearest(error):
-    """Return plain letters for characters that cannot be encoded: Aguera for Agüera, +- for ±, otherwise an escape."""
+    """Plain letters for characters that cannot be encoded: Aguera for Agüera, +- for ±, otherwise an escape."""
     names = []
     for letter in error.object[error.start : error.end]:
         bare = _PLAIN.get(letter) or unicodedata.normalize("NFKD", letter).encode("ascii", "ignore").decode()
@@ -125,7 +125,7 @@ class Output:
 
 
 def console() -> Output:
-    """Return the console on stderr, for messages that name options; it prints nothing after `be_quiet(True)`."""
+    """Console on stderr, for messages that name options; it prints nothing after `be_quiet(True)`."""
     return Output(Talk(), sys.stderr, quiet=_quiet[0], change=name_options)
 
 
@@ -135,7 +135,7 @@ def be_quiet(quiet: bool) -> None:
 
 
 def out_console() -> Output:
-    """Return the console on stdout, for tables that are results."""
+    """Console on stdout, for tables that are results."""
     return Output(_Stream("stdout"), sys.stdout)
 
 
@@ -144,7 +144,7 @@ LINES = 15
 
 
 def height(say: Output, *parts: Any) -> int:
-    """Return the number of lines that renderables and texts take on a console."""
+    """Count the lines that renderables and texts take on a console."""
     with say.rich.capture() as text:
         for part in parts:
             say.rich.print(part, soft_wrap=isinstance(part, str) and not say.is_terminal)

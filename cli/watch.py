@@ -51,7 +51,7 @@ def command(metrics: str, every: float, once: bool) -> None:
 
 
 def _is_running(path):
-    """Return whether a training process writes to the file: such a process locks it until it ends."""
+    """Whether a training process writes to the file: such a process locks it until it ends."""
     from filelock import FileLock, Timeout
 
     path = f"{os.path.realpath(path)}.lock"
@@ -66,7 +66,7 @@ def _is_running(path):
 
 
 def _rows(path):
-    """Return the complete rows of a metrics file; a line without its end is still being written."""
+    """Read the complete rows of a metrics file; a line without its end is still being written."""
     if not os.path.isfile(path) or os.path.getsize(path) > _LARGEST:
         raise InputError(f"{path}: not the RUN.metrics.jsonl that `fnlkit train -o RUN.pt` writes")
     with open(path, "rb") as file:
@@ -87,7 +87,7 @@ def _rows(path):
 
 
 def _summary(rows, width):
-    """Return stage, rounds, client-rounds and scores as a line, and a sparkline of the scores."""
+    """Write stage, rounds, client-rounds and scores as a line, and a sparkline of the scores."""
     if not rows:
         return "no round yet"
     rounds = sum(stage != "final" for stage, *_ in rows)

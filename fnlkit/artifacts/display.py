@@ -55,7 +55,7 @@ def plain(value: object) -> str:
 
 
 def data_set(name: object) -> str:
-    """Return a short name of a data set: the end of a path, or the name of a spec.
+    """Short name of a data set: the end of a path, or the name of a spec.
 
     Examples
     --------
@@ -73,7 +73,7 @@ def data_set(name: object) -> str:
 
 
 def html_table(title: str, header: Sequence[str] | None, rows: Iterable[Sequence[object]]) -> str:
-    """Return a table as HTML with all texts escaped.
+    """Format a table as HTML with all texts escaped.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ def html_table(title: str, header: Sequence[str] | None, rows: Iterable[Sequence
 
 
 def frame(rows: Sequence[Mapping[str, Any]] | Mapping[str, Any]) -> pandas.DataFrame:
-    """Return a list of dicts as a pandas.DataFrame."""
+    """Convert a list of dicts to a pandas.DataFrame."""
     import pandas
 
     return pandas.DataFrame(rows)

@@ -51,13 +51,13 @@ class Traffic:
         self.trained(other.client_rounds)
 
     def since(self, earlier: Traffic) -> Traffic:
-        """Return the traffic since an earlier copy."""
+        """Traffic since an earlier copy."""
         sent = {name: size - earlier.sent.get(name, 0) for name, size in self.sent.items()}
         down, up = self.bytes_down - earlier.bytes_down, self.bytes_up - earlier.bytes_up
         return Traffic(down, up, self.client_rounds - earlier.client_rounds, sent)
 
     def copy(self) -> Traffic:
-        """Return a copy that later traffic does not change."""
+        """Copy the traffic, so that later traffic does not change it."""
         return replace(self, sent=dict(self.sent))
 
 

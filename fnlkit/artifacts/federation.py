@@ -138,7 +138,7 @@ class Federation:
         return display.html_table("Federation", None, [(name, display.plain(text)) for name, text in self.facts().items()])
 
     def to_pandas(self) -> pandas.DataFrame:
-        """Return a data frame with one row per client.
+        """Convert to a data frame with one row per client.
 
         The columns are the number of samples, the share of wrong labels if the true labels are known, and the estimated noise
         level.  The index contains client names, or numbers if the file has no names.
@@ -159,12 +159,12 @@ class Federation:
         return np.split(self.client_indices, self.client_offsets[1:-1]) if len(self) else []
 
     def ids_of(self, positions: ArrayLike) -> list[str]:
-        """Return the ids of samples as texts, or their positions if there are no ids."""
+        """Ids of samples as texts, or their positions if there are no ids."""
         ids = self.extra.get("sample_id")
         return [str(i if ids is None else ids[i]) for i in np.asarray(positions).tolist()]
 
     def given_of(self, client: int) -> np.ndarray:
-        """Return the given labels (n_k,) of one client's samples."""
+        """Given labels (n_k,) of one client's samples."""
         start, stop = self.client_offsets[client], self.client_offsets[client + 1]
         return self.given[self.client_indices[start:stop]]
 
@@ -188,7 +188,7 @@ class Federation:
         return np.split(order, np.searchsorted(owner[order], np.arange(len(self) + 1)))[1:-1]
 
     def whole(self) -> Federation:
-        """Return the federation with held-out samples merged into their clients.
+        """Merge held-out samples into their clients.
 
         The positions of each client are in ascending order.
         """
@@ -200,7 +200,7 @@ class Federation:
         return replace(self, client_offsets=offsets, client_indices=np.concatenate(parts), extra=extra)
 
     def wrong_share(self, labels: np.ndarray | None = None) -> np.ndarray | None:
-        """Return the share of wrong labels of each client, (N,) float64.
+        """Share of wrong labels of each client, (N,) float64.
 
         The result is None if the true labels are unknown.
 
@@ -214,11 +214,11 @@ class Federation:
         return client_levels(self.given if labels is None else labels, self.true, self.client_offsets, self.client_indices)
 
     def judged(self) -> np.ndarray:
-        """Return a mask (N,) of the clients whose noise level was estimated; an audit withholds levels that it cannot judge."""
+        """Mask (N,) of the clients whose noise level was estimated; an audit withholds levels that it cannot judge."""
         return np.asarray(self.extra.get("estimate_judged", np.ones(len(self), bool)))
 
     def achieved_transition(self) -> np.ndarray:
-        """Return the transition matrix T (C, C) from true to given labels.
+        """Count the transition matrix T (C, C) from true to given labels.
 
         All clients' samples count, or all samples before `partition`.  The row of a class without
         samples is that of the identity matrix.

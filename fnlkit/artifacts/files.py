@@ -80,7 +80,7 @@ def read(
     max_bytes: int = MAX_BYTES,
     values: bool = True,
 ) -> Artifact:
-    """Return the artifact stored in a file, a pipe or bytes.
+    """Read the artifact stored in a file, a pipe or bytes.
 
     The content decides between npz and .pt.  Sizes are checked before memory is allocated, pickles are never executed, and the
     bytes must be exactly those that `write` creates: any flipped bit raises an error.
@@ -124,7 +124,7 @@ def read(
 
 
 def _from_npz(raw, members):
-    """Return kind, meta as text, SHA-256 and arrays of an npz."""
+    """Read kind, meta as text, SHA-256 and arrays of an npz."""
     arrays = files_npz.arrays(raw, members)
     return *take_reserved(arrays), arrays
 
@@ -149,7 +149,7 @@ def _from_pt(raw, members):
 
 
 def read_arrays(source: str | os.PathLike[str] | bytes, *, max_bytes: int = MAX_BYTES) -> dict[str, np.ndarray]:
-    """Return the arrays of a user's file: npz, npy, .pt or csv.
+    """Read the arrays of a user's file: npz, npy, .pt or csv.
 
     A .pt must be a dict of tensors or arrays, and is not executed.
 
@@ -183,7 +183,7 @@ def read_arrays(source: str | os.PathLike[str] | bytes, *, max_bytes: int = MAX_
 
 
 def read_text(source: str | os.PathLike[str], *, max_bytes: int = 2**24) -> str:
-    """Return the text of a regular file (UTF-8, with or without byte order mark).
+    """Read the text of a regular file (UTF-8, with or without byte order mark).
 
     Parameters
     ----------
@@ -203,7 +203,7 @@ def read_text(source: str | os.PathLike[str], *, max_bytes: int = 2**24) -> str:
 
 
 def pick(arrays: Mapping[str, Value], key: str, source: str | os.PathLike[str]) -> Value:
-    """Return the array `key` of a user's file; without a key, the only array.
+    """Select the array `key` of a user's file; without a key, the only array.
 
     Raises
     ------
@@ -242,7 +242,7 @@ def write(artifact: Artifact, target: str | os.PathLike[str], *, format: str = "
 
 
 def encode(artifact: Artifact, *, format: str = "npz") -> Iterable[bytes | memoryview]:
-    """Return the file of an artifact as buffers; equal content gives equal bytes.
+    """Encode an artifact as buffers of a file; equal content gives equal bytes.
 
     Arrays that are read by rows (fnlkit.artifacts.stored) are never completely in memory; only an npz supports them.
 
@@ -290,7 +290,7 @@ def encode(artifact: Artifact, *, format: str = "npz") -> Iterable[bytes | memor
 
 
 def digest(artifact: Artifact) -> str:
-    """Return the SHA-256 of an artifact's content as 64 hexadecimal digits.
+    """Compute the SHA-256 of an artifact's content as 64 hexadecimal digits.
 
     The npz and the .pt of an artifact have the same SHA-256.
 
@@ -334,7 +334,7 @@ def _no_constant(word):
 
 
 def content_digest(kind: str, text: str, arrays: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of kind, meta and arrays.
+    """Compute the SHA-256 of kind, meta and arrays.
 
     For every array in order of the names, it covers name, type, shape and little-endian C-order bytes.
     """

@@ -50,7 +50,7 @@ def read_or_draw(path: str | os.PathLike[str]) -> bytes:
 
 
 def fingerprint(key: bytes) -> str:
-    """Return 16 hexadecimal digits that identify a key without revealing it."""
+    """Compute 16 hexadecimal digits that identify a key without revealing it."""
     return hashlib.sha256(b"fingerprint" + key).hexdigest()[:16]
 
 

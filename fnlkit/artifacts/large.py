@@ -49,7 +49,7 @@ class Head(NamedTuple):
 
 
 def heads(path: str | os.PathLike[str], *, small: int = SMALL) -> tuple[Artifact, str]:
-    """Return (Artifact, SHA-256) of an npz of any size, or of a .pt, without importing torch.
+    """Read (Artifact, SHA-256) of an npz of any size, or of a .pt, without importing torch.
 
     Arrays above `small` bytes of an npz are not read; they become a Head.  The SHA-256 is copied from the file without
     checking it.  Smaller files and other formats are read and checked as in `read`; the arrays of a .pt with a model have
@@ -113,7 +113,7 @@ def discard_on_error() -> Iterator[None]:
 
 
 def open_arrays(path: str | os.PathLike[str], *, decoded: Path, small: int = SMALL) -> Mapping[str, np.ndarray | Stored]:
-    """Return the arrays of a user's npz or npy; large arrays stay on disk.
+    """Open the arrays of a user's npz or npy; large arrays stay on disk.
 
     Arrays above `small` bytes are read by rows.  If such an array is compressed, it is decompressed into a file once, up to
     64 GiB and the free disk space.  That file is reused while size and time of the npz are unchanged.
@@ -153,7 +153,7 @@ def open_arrays(path: str | os.PathLike[str], *, decoded: Path, small: int = SMA
 def open_artifact(
     path: str | os.PathLike[str], *, kinds: Sequence[str], decoded: Path, remember: Callable[[str, Callable[[], str]], str]
 ) -> Artifact:
-    """Return the artifact in an npz as `read` does, with arrays above 64 MiB on disk.
+    """Open the artifact in an npz as `read` does, with arrays above 64 MiB on disk.
 
     Parameters
     ----------
@@ -176,7 +176,7 @@ def open_artifact(
 
 
 def _open_member(path, raw, member, decoded, small):
-    """Return one array of an npz: in memory, or on disk (decompressed if needed)."""
+    """Open one array of an npz: in memory, or on disk (decompressed if needed)."""
     name = files_npz.array_name(member)
     if member.unpacked <= small:
         return _in_memory(raw, member, name)
@@ -207,7 +207,7 @@ def _open_member(path, raw, member, decoded, small):
 
 
 def _in_place(path, raw, name, begin, size):
-    """Return the array in npy bytes of a file as Stored; `raw` contains the header."""
+    """Open the array in npy bytes of a file as Stored; `raw` contains the header."""
     dtype, shape, fortran, start = files_npz.header(raw[begin : begin + HEAD], name, size)
     if fortran or dtype.kind not in "iuf" or not shape:
         raise InputError(f"array {name!r} is {dtype.name} {shape}; large arrays must contain numbers in C order")

@@ -90,7 +90,7 @@ def release(
     indices: np.ndarray,
     key: str = "",
 ) -> Release:
-    """Return the Release of a run's labels.
+    """Make the Release of a run's labels.
 
     Its `id` is a hash of all facts that determine the draws and counts, and `clients` a hash of the partition into clients.
 
@@ -114,7 +114,7 @@ def release(
 
 
 def read_ledger(path: str | os.PathLike[str]) -> list[Release]:
-    """Return the Releases in a ledger in chronological order; [] if there is no file.
+    """Read the Releases in a ledger in chronological order; [] if there is no file.
 
     Raises
     ------
@@ -141,7 +141,7 @@ def read_ledger(path: str | os.PathLike[str]) -> list[Release]:
 
 
 def read_lines(data: bytes, what: str, unpack: Callable[[dict[str, Any]], Line]) -> list[Line]:
-    """Return what `unpack` makes of each line of a ledger.
+    """Read each line of a ledger by `unpack`.
 
     Raises
     ------
@@ -204,7 +204,7 @@ def commit(path: str | os.PathLike[str], made: Release) -> list[Release]:
 
 
 def together(releases: Iterable[Release], data: str) -> list[Release]:
-    """Return all releases of the sample with the highest total epsilon.
+    """Select all releases of the sample with the highest total epsilon.
 
     Releases of a sample add up over all federations and labels.
 
@@ -235,7 +235,7 @@ def _text(releases):
 
 
 def hash_line(before: str, body: dict[str, Any]) -> str:
-    """Return the SHA-256 of a line, which also depends on the hash of the previous line, "" for the first.
+    """Compute the SHA-256 of a line, which also depends on the hash of the previous line, "" for the first.
 
     Parameters
     ----------

@@ -29,7 +29,7 @@ class Unreadable(ValueError):
 
 
 def encode(value: Any, about: Mapping[str, Any] | None = None) -> bytes:
-    """Return the bytes of a message.
+    """Encode a message as bytes.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def encode(value: Any, about: Mapping[str, Any] | None = None) -> bytes:
 
 
 def about_of(data: bytes) -> dict[str, Any]:
-    """Return the facts of a message without reading its value.
+    """Read the facts of a message without reading its value.
 
     Raises
     ------
@@ -68,7 +68,7 @@ def about_of(data: bytes) -> dict[str, Any]:
 
 
 def decode(data: bytes) -> Any:
-    """Return the value that was passed to `encode`.  Arrays are new copies, and each array is in the value once.
+    """Decode the value that was passed to `encode`.  Arrays are new copies, and each array is in the value once.
 
     Raises
     ------
@@ -86,7 +86,7 @@ def decode(data: bytes) -> Any:
 
 
 def _header(data):
-    """Return (header, position of the first array)."""
+    """Read (header, position of the first array)."""
     start = len(MAGIC) + 8
     if not isinstance(data, bytes) or data[: len(MAGIC)] != MAGIC or len(data) < start:
         raise Unreadable("magic")
@@ -97,7 +97,7 @@ def _header(data):
 
 
 def _arrays(forms, data, start):
-    """Return the writable arrays behind a header."""
+    """Read the writable arrays behind a header."""
     out = []
     for name, shape in forms:
         dtype = np.dtype(name)
@@ -114,7 +114,7 @@ def _arrays(forms, data, start):
 
 
 def _tree(value, arrays):
-    """Return JSON for a value.  Arrays are appended to `arrays` and named by their index."""
+    """Convert a value to JSON.  Arrays are appended to `arrays` and named by their index."""
     if isinstance(value, (torch.Tensor, np.ndarray, np.generic)):
         kind = "tensor" if isinstance(value, torch.Tensor) else "array" if isinstance(value, np.ndarray) else "number"
         array = np.asarray(value.detach().cpu().numpy() if kind == "tensor" else value)

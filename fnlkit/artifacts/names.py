@@ -9,7 +9,7 @@ REAL_SITES = "real-sites"  # data set of a run over real sites, where the sample
 
 
 def class_names(meta: Mapping[str, Any], classes: int) -> list[str]:
-    """Return the class names (C,) in a file's metadata, or numbers if there are none.
+    """Class names (C,) in a file's metadata, or numbers if there are none.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ def class_names(meta: Mapping[str, Any], classes: int) -> list[str]:
 
 
 def client_names(meta: Mapping[str, Any], clients: int) -> list[str]:
-    """Return the client names (N,) in a file's metadata, or numbers if there are none.
+    """Client names (N,) in a file's metadata, or numbers if there are none.
 
     Parameters
     ----------

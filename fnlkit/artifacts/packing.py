@@ -34,7 +34,7 @@ _NEW_YEAR_1980, _NARROW = 0x21, 0xFFFFFFFF
 
 
 def chunks(contents: Iterable[tuple[str, Iterable[Piece]]], *, wide: bool = False) -> Iterable[Piece]:
-    """Return the buffers of a zip in order.
+    """List the buffers of a zip in order.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ def _local(name, crc, size, at):
 
 
 def _wide_field(*values):
-    """Return the zip64 field of the values that do not fit into 32 bits, which `_NARROW` replaces."""
+    """Encode the zip64 field of the values that do not fit into 32 bits, which `_NARROW` replaces."""
     values = [value for value in values if value >= _NARROW]
     return struct.pack(f"<2H{len(values)}Q", 1, 8 * len(values), *values) if values else b""
 
@@ -145,7 +145,7 @@ class Npy:
 
 
 def npy(value: np.ndarray | Rows) -> Npy:
-    """Return the Npy of a plain array."""
+    """Encode a plain array as npy."""
     shape = f"({', '.join(map(str, value.shape))}{',' if value.ndim == 1 else ''})"
     header = f"{{'descr': '{value.dtype.newbyteorder('<').str}', 'fortran_order': False, 'shape': {shape}, }}".encode()
     header += b" " * (-(10 + len(header) + 1) % 64) + b"\n"
@@ -164,7 +164,7 @@ def tensors(arrays: Mapping[str, Any]) -> dict[str, files_pt.Tensor]:
 
 
 def pt(kind: str, text: str, digest: str, tensors: dict[str, files_pt.Tensor]) -> list[tuple[str, list[Piece]]]:
-    """Return the members of a .pt that `torch.load` reads, as `torch.save` writes them."""
+    """Make the members of a .pt that `torch.load` reads, as `torch.save` writes them."""
     parts = [b"\x80\x02}("]
     for name, value in (("kind", kind), ("meta", text), ("sha256", digest)):
         parts += [_text(name), _text(value)]
@@ -180,18 +180,18 @@ def pt(kind: str, text: str, digest: str, tensors: dict[str, files_pt.Tensor]) -
 
 
 def _text(value):
-    """Return the instruction of a pickle that loads a text."""
+    """Instruction of a pickle that loads a text."""
     data = value.encode()
     return b"X" + struct.pack("<I", len(data)) + data
 
 
 def _numbers(values):
-    """Return the instructions that load a tuple of integers."""
+    """Instructions that load a tuple of integers."""
     return b"(" + b"".join(b"\x8a\x08" + struct.pack("<q", value) for value in values) + b"t"
 
 
 def _pickled(tensor, key):
-    """Return the instructions that load a tensor with its own storage; see `torch._utils._rebuild_tensor_v2`."""
+    """Instructions that load a tensor with its own storage; see `torch._utils._rebuild_tensor_v2`."""
     kind = next(name for name, (dtype, _) in files_pt.STORAGES.items() if dtype == tensor.dtype)
     strides = [math.prod(tensor.shape[i + 1 :]) for i in range(len(tensor.shape))]
     storage = b"(" + _text("storage") + f"ctorch\n{kind}Storage\n".encode() + _text(key) + _text("cpu")

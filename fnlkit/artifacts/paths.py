@@ -42,7 +42,7 @@ def from_home(path: str | os.PathLike[str]) -> Path:
 
 
 def resolve(path: str | os.PathLike[str]) -> Path:
-    """Return the absolute path of a file or folder; resolve ``~`` and symbolic links.
+    """Resolve ``~`` and symbolic links in the path of a file or folder: an absolute path.
 
     Raises
     ------
@@ -56,7 +56,7 @@ def resolve(path: str | os.PathLike[str]) -> Path:
 
 
 def display_path(path: str | os.PathLike[str] | bytes | bytearray | memoryview) -> str:
-    """Return the name of a source or target for messages: its path on one line."""
+    """Name a source or target in messages: its path on one line."""
     if isinstance(path, (bytes, bytearray, memoryview)):
         return "these bytes"
     if path == "-":

@@ -17,7 +17,7 @@ OLDEST = (0, 3)  # version of fnlkit; earlier ones spelled names of settings and
 
 
 def provenance(command: str, seed: int | None = None, *, fingerprint: str | None = None, **parameters: Any) -> dict[str, Any]:
-    """Return the provenance record of one command; `fingerprint` identifies the job of a recipe.
+    """Make the provenance record of one command; `fingerprint` identifies the job of a recipe.
 
     The record contains the command, all parameters that are not None, the seed, versions, and as ``own`` the SHA-256 of each
     user-defined component among the parameters.
@@ -46,5 +46,5 @@ def must_be_current(meta: Mapping[str, Any]) -> None:
 
 
 def with_record(meta: Mapping[str, Any], record: dict[str, Any]) -> dict[str, Any]:
-    """Return a copy of a file's metadata with another provenance record."""
+    """Add a provenance record to a copy of a file's metadata."""
     return {**meta, "provenance": [*meta.get("provenance", []), record]}

@@ -34,7 +34,7 @@ OMIT_NONE = {"omit": True}
 
 
 def to_json(record: Any) -> Any:
-    """Return a record as JSON values, with the entries in the order of the fields.
+    """Convert a record to JSON values, with the entries in the order of the fields.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def to_json(record: Any) -> Any:
 
 
 def from_json(kind: type[R], value: object, where: str) -> R:
-    """Return a record from JSON values. Entries without a field are ignored.
+    """Read a record from JSON values. Entries without a field are ignored.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ def _key(one: "Field[Any]") -> str:
 
 @cache
 def _plan(kind):
-    """Return [(name, key, type, whether it is required)] of a record's fields."""
+    """List [(name, key, type, whether it is required)] of a record's fields."""
     types = get_type_hints(kind, include_extras=True)
     needed = [entry.default is MISSING and entry.default_factory is MISSING for entry in fields(kind)]
     return [(entry.name, _key(entry), types[entry.name], must) for entry, must in zip(fields(kind), needed, strict=True)]
@@ -121,7 +121,7 @@ def _read(kind: Any, value: Any, where: str) -> Any:
 
 
 def _fits(kind, value):
-    """Return whether a value has all required entries of a record."""
+    """Whether a value has all required entries of a record."""
     return isinstance(value, Mapping) and all(key in value for _, key, _, must in _plan(kind) if must)
 
 

@@ -99,12 +99,12 @@ class Run:
 
     @classmethod
     def of_arrays(cls, state: dict[str, np.ndarray], **fields: Any) -> Self:
-        """Return a Run whose state {``weights``, ``memory/...``, ``selection/...``} becomes tensors at its first use."""
+        """Make a Run whose state {``weights``, ``memory/...``, ``selection/...``} becomes tensors at its first use."""
         return cls._with_stored({name: Tensor.of(values) for name, values in state.items()}, "a run in memory", **fields)
 
     @classmethod
     def _with_stored(cls, stored, source, **fields):
-        """Return a Run whose state {name: Tensor} becomes tensors at its first use; `source` names it in messages."""
+        """Make a Run whose state {name: Tensor} becomes tensors at its first use; `source` names it in messages."""
         run = cls(weights=None, memory={}, **fields)
         for name in _STATE:
             del vars(run)[name]
@@ -112,13 +112,13 @@ class Run:
         return run
 
     def weights_array(self) -> np.ndarray:
-        """Return the weights; they are read without torch if nothing else needed the tensors before."""
+        """Read the weights, without torch if nothing else needed the tensors before."""
         if "_stored" in vars(self):
             return vars(self)["_stored"]["weights"].array()
         return self.weights.detach().cpu().contiguous().numpy()
 
     def weights_bytes(self) -> bytes:
-        """Return the bytes of the weights."""
+        """Bytes of the weights."""
         return self.weights_array().tobytes()
 
     def __repr__(self):
@@ -131,7 +131,7 @@ class Run:
         return display.plain(text)
 
     def budget(self) -> str:
-        """Return a text if the number of rounds differs from the setting `rounds` because cohorts differ in size, or ""."""
+        """Text that states the number of rounds if it differs from the setting `rounds` because cohorts differ in size, or ""."""
         trained = sum(row["stage"] != "final" for row in self.history)
         stopped = (self.meta.get("selection") or {}).get("stopped")
         if not self.finished or stopped or trained == self.settings["rounds"]:
@@ -144,14 +144,14 @@ class Run:
         return f"{visits:,} client-rounds (the budget of {budget:,} rounds; here, cohorts differ in size)"
 
     def to_pandas(self) -> pandas.DataFrame:
-        """Return a data frame with one row per round.
+        """Convert to a data frame with one row per round.
 
         The columns as in metrics.jsonl: stage, client_rounds, bytes, and accuracy if it was measured.
         """
         return display.frame(self.history)
 
     def federation(self) -> Federation:
-        """Return the Federation of the run, with the data that the run contains."""
+        """Make the Federation of the run, with the data that the run contains."""
         noise = ("noise_client_level", "noise_client_noisy", "noise_transition")
         extra = {name: values for name, values in self.truth.items() if name not in noise}
         extra |= {name: self.labels[name] for name in OF_RUNS if name in self.labels}
@@ -168,7 +168,7 @@ class Run:
         )
 
     def to_artifact(self) -> Artifact:
-        """Return the Artifact with the complete run."""
+        """Convert the complete run to an Artifact."""
         stored = vars(self).get("_stored")
         tensors = {"weights": _array(self.weights)} if stored is None else dict(stored)
         for group in ("labels", "truth", "predicted", "logits"):
@@ -266,7 +266,7 @@ def _is_state(name):
 
 
 def _of_group(group, arrays):
-    """Return the arrays ``GROUP/NAME`` by their names."""
+    """Select the arrays ``GROUP/NAME`` by their names."""
     return {name.removeprefix(f"{group}/"): values for name, values in arrays.items() if name.startswith(f"{group}/")}
 
 

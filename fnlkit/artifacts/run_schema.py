@@ -38,7 +38,7 @@ _MARKS = (("", "."), (",", "."), ("", ","), (".", ","), (" ", "."), (" ", ","), 
 
 
 def _record(optional=None, **required):
-    """Return a record with these entries; an optional entry can be missing."""
+    """Declare a record with these entries; an optional entry can be missing."""
     return make_dataclass("_Record", [*required.items(), *((name, kind, None) for name, kind in (optional or {}).items())])
 
 

@@ -24,7 +24,7 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
 def guard(cell: object) -> str:
-    """Return a cell as text; a formula gets a leading apostrophe as protection.
+    """Write a cell as text; a formula gets a leading apostrophe as protection.
 
     Numbers such as ``-1.5`` are unchanged.  `unguard` returns the original text.  The review page uses the same rule.
     """
@@ -33,7 +33,7 @@ def guard(cell: object) -> str:
 
 
 def unguard(text: str) -> str:
-    """Return the original text of a cell that `guard` wrote."""
+    """Restore the original text of a cell that `guard` wrote."""
     return text[1:] if text.startswith("'") and _FORMULA.match(text) else text
 
 
@@ -61,7 +61,7 @@ class Sheet:
         return len(self.rows)
 
     def csv(self) -> str:
-        """Return the table as CSV.
+        """Format the table as CSV.
 
         None becomes an empty cell, booleans become yes and no, and formulas are guarded.
         """
@@ -76,7 +76,7 @@ class Sheet:
         saving.write_bytes([self.csv().encode()], os.fspath(target))
 
     def to_pandas(self) -> pandas.DataFrame:
-        """Return the table as a pandas.DataFrame."""
+        """Convert the table to a pandas.DataFrame."""
         return display.frame([dict(zip(self.columns, row, strict=True)) for row in self.rows])
 
     def _repr_html_(self):
@@ -95,7 +95,7 @@ def _cell(value):
 
 
 def parse_csv(raw: bytes) -> dict[str, np.ndarray]:
-    """Return the columns of a csv by name if it has a header line, otherwise ``array``.
+    """Parse the columns of a csv, by name if it has a header line, otherwise ``array``.
 
     A single column becomes a vector.  Whole numbers become int64, other numbers float64, and all other values text.
     """
@@ -120,7 +120,7 @@ def parse_csv(raw: bytes) -> dict[str, np.ndarray]:
 
 
 def _column(entries):
-    """Return a column as whole numbers, as other numbers, or as text."""
+    """Read a column as whole numbers, as other numbers, or as text."""
     import pandas
 
     try:

@@ -41,7 +41,7 @@ class Rows:
         return self.size * self.dtype.itemsize
 
     def __getitem__(self, which):
-        """Return the rows of a slice or of positions (m,) as a new array; or one row."""
+        """Read the rows of a slice or of positions (m,) as a new array; or one row."""
         if isinstance(which, slice):
             return self._read(range(*which.indices(len(self))))
         which = np.asarray(which)

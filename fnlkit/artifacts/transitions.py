@@ -18,12 +18,12 @@ LARGEST = 2**28  # limit of a file in bytes, stored and decompressed
 
 
 def none(classes: int, dataset: str = "") -> np.ndarray:
-    """Return the identity: no label changes."""
+    """The identity: no label changes."""
     return np.eye(classes)
 
 
 def symmetric(classes: int, dataset: str = "", *, eta: Share = 0.4, include_true: bool = False) -> np.ndarray:
-    """Return T of uniform noise.
+    """T of uniform noise.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ def symmetric(classes: int, dataset: str = "", *, eta: Share = 0.4, include_true
 
 
 def pairflip(classes: int, dataset: str = "", *, eta: Share = 0.4) -> np.ndarray:
-    """Return T in which each class becomes the next class, and the last class the first (Han 2018).
+    """T in which each class becomes the next class, and the last class the first (Han 2018).
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ def pairflip(classes: int, dataset: str = "", *, eta: Share = 0.4) -> np.ndarray
 
 
 def asymmetric(classes: int, dataset: str = "", *, eta: Share = 0.4, map: str = "") -> np.ndarray:
-    """Return T in which easily confused classes change, by the published map of the data set.
+    """T in which easily confused classes change, by the published map of the data set.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ def asymmetric(classes: int, dataset: str = "", *, eta: Share = 0.4, map: str = 
 
 
 def matrix(classes: int, dataset: str = "", *, path: Text, key: str = "", transpose: bool = False) -> np.ndarray:
-    """Return the matrix T[true, given] of an npy, npz, csv or pt file.
+    """The matrix T[true, given] of an npy, npz, csv or pt file.
 
     Parameters
     ----------

@@ -30,12 +30,12 @@ _RENAMED = re.compile(r"^(.*)_\d+(\.[^.]*)$")
 
 
 def is_export(path: str) -> bool:
-    """Return whether a path is an export of an annotation tool and not a table."""
+    """Whether a path is an export of an annotation tool and not a table."""
     return str(path).lower().endswith(EXPORTS)
 
 
 def read_answers(text: str, federation: "Federation", source: str) -> Answers:
-    """Return the Answers in the text of an export; predictions of models are left out.
+    """Read the Answers in the text of an export; predictions of models are left out.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ def read_annotations(
     sample_column: str | None = None,
     say: Callable[[str], object] | None = None,
 ) -> list[Decisions]:
-    """Return a list of Decisions, one for each client with labeled samples.
+    """Read a list of Decisions, one for each client with labeled samples.
 
     All samples of the export are treated as suspicious samples.  They are not a random sample, so the share of wrong labels
     among the other samples remains unknown.
@@ -125,7 +125,7 @@ def _label_studio(text, source):
 
 
 def _label_studio_tasks(tasks, source):
-    """Return the Answers of tasks with `data` and `annotations`; canceled annotations are left out."""
+    """Read the Answers of tasks with `data` and `annotations`; canceled annotations are left out."""
     rows: list[tuple[int, dict[str, str], dict[str, str], str, str]] = []
     canceled = predicted = unlabeled = 0
     for number, task in enumerate(tasks, 1):
@@ -169,12 +169,12 @@ def _label_studio_tasks(tasks, source):
 
 
 def _one(choices):
-    """Return the only choice, or several choices as JSON, which is no class."""
+    """Read the only choice, or several choices as JSON, which is no class."""
     return choices[0] if len(choices) == 1 else json.dumps({"choices": choices}) if choices else ""
 
 
 def _label_studio_min(tasks, source):
-    """Return the Answers of JSON-MIN, a record per annotation; its `id` is always the number of the task in Label Studio."""
+    """Read the Answers of JSON-MIN, a record per annotation; its `id` is always the number of the task in Label Studio."""
     names = list(dict.fromkeys(name for task in tasks for name in task if name != "id"))
 
     def cell(value):
@@ -189,7 +189,7 @@ def _label_studio_min(tasks, source):
 
 
 def _cvat(text, source, federation):
-    """Return the Answers of images with tags: the question `label`, and a question for each attribute of tags."""
+    """Read the Answers of images with tags: the question `label`, and a question for each attribute of tags."""
     from xml.etree import ElementTree
 
     if "<!DOCTYPE" in text or "<!ENTITY" in text:
@@ -246,7 +246,7 @@ def _cvat(text, source, federation):
 
 
 def _assignees(root):
-    """Return (assignee of the export, {task: assignee} of a project)."""
+    """Read (assignee of the export, {task: assignee} of a project)."""
 
     def name(element: Any) -> str:
         return (element.findtext("assignee/username", element.findtext("assignee", "")) or "").strip()

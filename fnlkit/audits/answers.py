@@ -76,12 +76,12 @@ class Labels:
 
 
 def is_answers(table: Table) -> bool:
-    """Return whether a table has a row per vote: a column with the annotator."""
+    """Whether a table has a row per vote: a column with the annotator."""
     return bool(table.find_columns(*VOTE_ROLES["annotator"]))
 
 
 def answers_of(table: Table) -> Answers:
-    """Return the Answers of a table with a row per vote; rows of test samples and canceled rows are left out."""
+    """Read the Answers of a table with a row per vote; rows of test samples and canceled rows are left out."""
     texts = {name: table.texts(name) for name in table.columns}
     by_role = {role: table.find_columns(*VOTE_ROLES[role]) for role in ("annotator", "label", "split")}
     annotator = by_role["annotator"][0]
@@ -114,7 +114,7 @@ def answers_of(table: Table) -> Answers:
 def labels_of(
     answers: Answers, federation: "Federation", *, control: str | None = None, sample_column: str | None = None
 ) -> Labels:
-    """Return the Labels of answers: one label per sample and annotator, the newest.
+    """Select the Labels of answers: one label per sample and annotator, the newest.
 
     Parameters
     ----------
@@ -159,7 +159,7 @@ def labels_of(
 
 
 def _newest(positions, labels, rows, answers, federation):
-    """Return the indices of the newest label of each sample and annotator."""
+    """Find the indices of the newest label of each sample and annotator."""
     last: dict[tuple[int, str], int] = {}
     times = read_times(answers.updated) if len(set(positions.tolist())) < len(positions) else []
     for i, position in enumerate(positions.tolist()):
@@ -184,7 +184,7 @@ def _newest(positions, labels, rows, answers, federation):
 
 
 def choose_control(answers: Answers, names: Iterable[str], control: str | None = None) -> str:
-    """Return the question whose answers are the labels.
+    """Choose the question whose answers are the labels.
 
     `control` if it is given.  Otherwise the only question, or the only one whose answers are all classes, where a usual name
     of labels comes first.

@@ -88,7 +88,7 @@ class Audit:
     notes: list[str] = field(default_factory=list)
 
     def arrays(self, federation: "Federation") -> dict[str, Any]:
-        """Return the results per sample, by name, over the whole training set (n,), and the estimates of clients.
+        """Collect the results per sample, by name, over the whole training set (n,), and the estimates of clients.
 
         Parameters
         ----------
@@ -108,12 +108,12 @@ class Audit:
 
 
 def digest(rows: list[SiteAudit]) -> str:
-    """Return the SHA-256 of the rows of an audit."""
+    """Compute the SHA-256 of the rows of an audit."""
     return hashlib.sha256(json.dumps(to_json(rows), sort_keys=True).encode()).hexdigest()
 
 
 def traffic_of(*messages) -> Traffic:
-    """Return the Traffic of sites that send these arrays.
+    """Count the Traffic of sites that send these arrays.
 
     Parameters
     ----------
@@ -140,7 +140,7 @@ def audit(
     seed: int = 0,
     progress: Callable[..., Any] | None = None,
 ) -> Audit:
-    """Return the Audit of a federation's given labels; true labels are not needed.
+    """Audit a federation's given labels; true labels are not needed.
 
     Parameters
     ----------
@@ -223,7 +223,7 @@ def samples_of(
     probabilities: "np.ndarray | Rows | None" = None,
     groups: np.ndarray | None = None,
 ) -> list[Samples]:
-    """Return the Samples of each client of a federation; sounds are log-mel spectrograms.
+    """Collect the Samples of each client of a federation; sounds are log-mel spectrograms.
 
     Parameters
     ----------
@@ -259,7 +259,7 @@ def _limit_suggestions(sites, rows):
 
 
 def supported_share(row: SiteAudit, mistakes: float) -> float:
-    """Return the largest share of a site's labels for which the audit supports suggestions.
+    """Largest share of a site's labels for which the audit supports suggestions.
 
     At a site with wrong labels, and where only mistakes that all sites share prevent a finding, it is the upper end of the
     range.  A site that agrees with the others has as many suggestions as its level exceeds the mistakes of the models.
@@ -276,7 +276,7 @@ def supported_share(row: SiteAudit, mistakes: float) -> float:
 
 
 def _describe_samples(sites, whole):
-    """Return the entries of SiteAudit about the samples of each site, as a list of dicts."""
+    """List the entries of SiteAudit about the samples of each site, as dicts."""
     reviews = {one.client: [describe_last(one.guarantee)] for one in read_guaranteed_reviews(whole) if one.guarantee}
     out = []
     for k, (site, unlabeled) in enumerate(zip(sites, whole.meta.get("client_unlabeled", [0] * len(whole)), strict=True)):
@@ -292,14 +292,14 @@ def _describe_samples(sites, whole):
 
 
 def _count_flags(site, detectors):
-    """Return how many samples of a site each detector flags, and how many samples so many detectors flag."""
+    """Count the samples of a site that each detector flags, and that so many detectors flag."""
     flags = np.stack([site.kept[f"by_{name}"] for name in detectors])
     agreed = np.bincount(flags.sum(0), minlength=len(flags) + 1).tolist()
     return {"detectors": dict(zip(detectors, flags.sum(1).tolist(), strict=True)), "agreed": agreed}
 
 
 def _note_groups(names, firsts):
-    """Return a note on the sites with groups, whose ranges and tests count fewer observations than samples."""
+    """Note the sites with groups, whose ranges and tests count fewer observations than samples."""
     sizes = [(int(first["counts"].sum()), int(first["observations"])) for first in firsts]
     fewer = [f"{name} {number:,} of {n:,} samples" for name, (n, number) in zip(names, sizes, strict=True) if number < n]
     return (
@@ -310,7 +310,7 @@ def _note_groups(names, firsts):
 
 
 def _audit_protected(sites, whole, named, scale, seed, *, epsilon, delta):
-    """Return the Audit from sums with noise, which is drawn from the seed."""
+    """Audit sums with noise, which is drawn from the seed."""
     terms = {"epsilon": epsilon, "delta": delta}
     draws = [[stream(seed, f"protected {part}", client=k) for k in range(len(sites))] for part in ("sums", "counts")]
     firsts = [noisy_site.summarize_with_noise(one, scale, **terms, draws=rng) for one, rng in zip(sites, draws[0], strict=True)]
@@ -326,7 +326,7 @@ def _audit_protected(sites, whole, named, scale, seed, *, epsilon, delta):
 
 
 def _audit(sites, whole, rows, T, ends, counts, traffic, detectors, notes):
-    """Return the Audit with the results by sample, which a simulation has."""
+    """Make the Audit with the results by sample, which a simulation has."""
     kept = {name: np.concatenate([site.kept[name] for site in sites]) for name in
             ("issue", "flagged", "guess", "confidence", "far", *(f"by_{name}" for name in detectors))}  # fmt: skip
     pairs = zip((site.kept["copy_of"] for site in sites), whole.clients, strict=True)

@@ -35,7 +35,7 @@ class Change:
 
 
 def possible(kind: str, shape: Sequence[int]) -> list[Change]:
-    """Return the changes to compare for samples of a kind and a shape (H, W, channels), simplest first."""
+    """List the changes to compare for samples of a kind and a shape (H, W, channels), simplest first."""
     if kind != "image":
         return [Change(), Change(tone="columns")] if kind == "vector" else [Change()]
     turns = [turn for turn, moves in TURNS.items() if "r" not in moves or shape[0] == shape[1]]

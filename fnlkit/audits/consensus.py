@@ -31,7 +31,7 @@ def consensus(
     probabilities: "np.ndarray | Rows | None" = None,
     provenance: dict[str, Any] | None = None,
 ) -> "tuple[Federation, list[dict[str, Any]]]":
-    """Return (federation, facts): given labels become the annotators' consensus at each site.
+    """Replace given labels by the annotators' consensus at each site: (federation, facts).
 
     The votes are saved in the federation.
 
@@ -89,7 +89,7 @@ def consensus(
 
 
 def _add_consensus(federation, given, more, names, method, facts, provenance):
-    """Return the federation with consensus labels, the arrays `more` and a record of the consensus."""
+    """Add consensus labels, the arrays `more` and a record of the consensus to a federation."""
     extra = {"received": np.array(federation.given), **federation.extra, **more}
     record = {"method": method, "annotators": list(names), "changed": sum(row["changed"] for row in facts)}
     meta = {**federation.meta, "consensus": [*federation.meta.get("consensus", []), record]}
@@ -104,7 +104,7 @@ def _add_consensus(federation, given, more, names, method, facts, provenance):
 
 
 def own_votes(federation: "Federation") -> tuple[Any, list[Any]]:
-    """Return (votes (n, A), names of the annotators) that the federation file contains, or raise InputError."""
+    """Read (votes (n, A), names of the annotators) that the federation file contains, or raise InputError."""
     votes = federation.extra.get("votes")
     if votes is None:
         raise InputError("the federation contains no votes; name a table or npz of votes after it")
@@ -116,7 +116,7 @@ def own_votes(federation: "Federation") -> tuple[Any, list[Any]]:
 def consensus_of_rows(
     federation: "Federation", method: str = "dawid-skene", *, provenance: dict[str, Any] | None = None
 ) -> "tuple[Federation, list[dict[str, Any]]]":
-    """Return (federation, facts) as `consensus`, for a federation with a row per vote: all rows of a sample get one label.
+    """Find the consensus as `consensus`, for a federation with a row per vote: all rows of a sample get one label.
 
     If each client is an annotator, the votes of all clients are combined.  Otherwise each site decides alone.
     """
@@ -145,7 +145,7 @@ def consensus_of_rows(
 
 
 def _decide(votes, classes, method, probabilities):
-    """Return the posterior (m, C)."""
+    """Compute the posterior (m, C)."""
     if method == "majority":
         return shares(votes, classes)
     if method == "dawid-skene":
@@ -156,7 +156,7 @@ def _decide(votes, classes, method, probabilities):
 
 
 def _describe(votes, classes, names, posterior, method):
-    """Return the facts about the annotators of a site."""
+    """Describe the annotators of a site."""
     number = (votes >= 0).sum(0)
     facts = {
         "shared": int(((votes >= 0).sum(1) > 1).sum()),
@@ -172,7 +172,7 @@ def _describe(votes, classes, names, posterior, method):
 
 
 def expected_shares(votes: np.ndarray, posterior: np.ndarray) -> np.ndarray:
-    """Return the expected share of each annotator's votes (A,) that equal the true label, in [0, 1].
+    """Expected share of each annotator's votes (A,) that equal the true label, in [0, 1].
 
     It is the mean posterior of the annotator's votes on samples with two or more votes.  NaN for an annotator who shares no
     sample with another one.  NaN for all annotators if the votes on shared samples have a single class: these votes contain
@@ -196,14 +196,14 @@ def expected_shares(votes: np.ndarray, posterior: np.ndarray) -> np.ndarray:
 
 
 def infer(votes: np.ndarray, classes: int) -> DawidSkene:
-    """Return the DawidSkene of votes (m, A), -1 for no vote; each sample needs a vote."""
+    """Fit the model of Dawid and Skene to votes (m, A), -1 for no vote; each sample needs a vote."""
     sample, annotator = np.nonzero(votes >= 0)
     sizes = {"size": len(votes), "people": votes.shape[1], "classes": classes}
     return dawid_skene(sample, annotator, votes[sample, annotator], **sizes)
 
 
 def shares(votes: np.ndarray, classes: int) -> np.ndarray:
-    """Return the share of each class (m, C) among the votes (m, A) of a sample; each sample needs a vote."""
+    """Share of each class (m, C) among the votes (m, A) of a sample; each sample needs a vote."""
     counts = count_votes(votes, classes)
     return counts / counts.sum(1, keepdims=True)
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def correct(
     federation: "Federation", *, above: Share = 0.9, drop: bool = False, provenance: dict[str, Any] | None = None
 ) -> "tuple[Federation, dict[str, Any]]":
-    """Return (federation, facts): relabel or drop flagged samples whose suggestion is likely to be right.
+    """Relabel or drop flagged samples whose suggestion is likely to be right: (federation, facts).
 
     Labels that a person decided do not change.  ``received`` contains the original labels.
 
@@ -78,7 +78,7 @@ def correct(
 def correct_listed(
     federation: "Federation", *, drop: bool = False, provenance: dict[str, Any] | None = None
 ) -> "tuple[Federation, dict[str, Any]]":
-    """Return (federation, facts): relabel or drop exactly the labels of the lists with a guarantee.
+    """Relabel or drop exactly the labels of the lists with a guarantee: (federation, facts).
 
     The guarantee is about the given labels: most of the listed labels are wrong.  It does not state that a suggested label is
     right. Samples without a suggestion of another label are dropped.
@@ -130,7 +130,7 @@ def correct_listed(
 
 
 def _apply(federation, relabeled, dropped, record, provenance):
-    """Return the federation with suggested labels at `relabeled`, without `dropped`, and with a record of the correction."""
+    """Set suggested labels at `relabeled`, remove `dropped`, and record the correction."""
     meta = {**federation.meta, "corrections": [*federation.meta.get("corrections", []), record]}
     if provenance is not None:
         meta["provenance"] = [*meta.get("provenance", []), provenance]

@@ -31,7 +31,7 @@ WIDTH = 512
 
 
 def judge_together(sites: Sequence[Samples]) -> list[np.ndarray]:
-    """Return for each client the probabilities (n, C) of its samples, by the labels of the samples of other folds.
+    """Predict for each client the probabilities (n, C) of its samples, by the labels of the samples of other folds.
 
     The clients are in one process: sums of folds describe few samples, and must not leave a real site.
 
@@ -68,7 +68,7 @@ def judge_together(sites: Sequence[Samples]) -> list[np.ndarray]:
 
 
 def _features(site):
-    """Return (fold (n,), features (n, D)); all votes on a sample or on samples of a group are in one fold."""
+    """Compute (fold (n,), features (n, D)); all votes on a sample or on samples of a group are in one fold."""
     same = site.x if site.groups is None else site.groups
     fold = np.array([zlib.crc32(np.ascontiguousarray(each).tobytes()) % FOLDS for each in same])
     points = values_of(site)
@@ -78,7 +78,7 @@ def _features(site):
 
 
 def _infer(x, y, given, mine, heads, common):
-    """Return (inferred labels q (ridges, n, C), probabilities of the classifier (ridges, n, C), log likelihoods (ridges,))."""
+    """Infer labels q (ridges, n, C), probabilities of the classifier (ridges, n, C) and log likelihoods (ridges,)."""
     scores = np.einsum("nd,rkdc,nk->rnc", x, heads[:, :, :-1], mine, optimize=True)
     p = np.stack([softmax(part) for part in scores + np.einsum("rkc,nk->rnc", heads[:, :, -1], mine)])
     q = _rows(p * np.moveaxis(common[:, :, y], 1, 2))
@@ -93,24 +93,24 @@ def _infer(x, y, given, mine, heads, common):
 
 
 def _rows(values):
-    """Return rows (..., C) scaled to sum to 1."""
+    """Scale rows (..., C) to sum to 1."""
     return values / np.maximum(values.sum(-1, keepdims=True), 1e-300)
 
 
 def _by_fold(q, given, mine):
-    """Return inferred counts (ridges, folds, C, C) by true and given class."""
+    """Count inferred labels (ridges, folds, C, C) by true and given class."""
     return np.einsum("rnz,ng,nk->rkzg", q, given, mine, optimize=True)
 
 
 def _without(moments, sums, counts, fold, ridge):
-    """Return the linear discriminant analysis (D + 1, C) of all folds but one, with a ridge in units of the mean variance."""
+    """Fit the linear discriminant analysis (D + 1, C) of all folds but one, with a ridge in units of the mean variance."""
     others = np.arange(FOLDS) != fold
     moments, sums, counts = moments[others].sum(0), sums[others].sum(0), counts[others].sum((0, 2))
     return gaussian_head(counts, sums, moments, ridge, prior=1.0)  # a class that nobody has is at the origin
 
 
 def count_shared(federation: "Federation") -> tuple[int, int]:
-    """Return (number of samples that belong to several clients, number of samples)."""
+    """Count the samples that belong to several clients, and all samples."""
     if "sample_of" not in federation.extra:
         return 0, len(federation.given)
     whole = federation.whole()

@@ -47,7 +47,7 @@ DECISIONS = ("keep", "drop", "relabel", "unsure")
 def decision_template(
     federation: "Federation", dataset: "Dataset", client: int, selection: Selection, near: list[np.ndarray] | None = None
 ) -> str:
-    """Return the CSV template for decisions: one row per sample, ``decision`` and ``label`` empty.
+    """Write the CSV template for decisions: one row per sample, ``decision`` and ``label`` empty.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def decision_template(
 
 
 def read_decisions(text: str, federation: "Federation", dataset: "Dataset", source: str = "decisions") -> Decisions:
-    """Return the Decisions in the text of a CSV; rows without a decision are undecided.
+    """Read the Decisions in the text of a CSV; rows without a decision are undecided.
 
     The column ``decision`` holds ``keep``, ``drop``, ``relabel`` or ``unsure``, and the column ``label`` the new class of
     ``relabel``.  The name of a class in ``decision`` is read as ``relabel`` to it.  In a table without the column ``label``,
@@ -173,16 +173,16 @@ class _Imported:
                 self.changed[position] = before
 
     def has(self, position: int) -> bool:
-        """Return whether an earlier import decided a sample."""
+        """Whether an earlier import decided a sample."""
         return bool(self.mask[position])
 
     def before(self, position: int) -> str:
-        """Return the text of the label before the last decision."""
+        """Text of the label before the last decision."""
         label = np.asarray(self.changed.get(position, self.given[position]), self.given.dtype)
         return words(self.names, label[None])[0].strip()
 
     def agrees(self, position: int, decision: str, label: Any) -> bool:
-        """Return whether a decision is the earlier one, or none."""
+        """Whether a decision is the earlier one, or none."""
         if decision in ("", "unsure"):
             return True
         if decision == "drop" or position in self.dropped:
@@ -192,7 +192,7 @@ class _Imported:
 
 
 def _design(cells, source):
-    """Return the Design of a table, or None if it has none."""
+    """Read the Design of a table; None if it has none."""
     texts = set(cells.get(DESIGN, [])) - {""}
     if not texts:
         return None
@@ -202,7 +202,7 @@ def _design(cells, source):
 
 
 def _strata(federation, open_ones, client, rows, listed, design, source):
-    """Return the pair of strata of a review; see `Decisions`.
+    """Make the pair of strata of a review; see `Decisions`.
 
     Raises
     ------
@@ -226,7 +226,7 @@ def _whole(found, cells, i, name):
 
 
 def _decide(found, cells, i, label_of, names):
-    """Return (decision, class or None) of a row; ("", None) if it is undecided."""
+    """Read (decision, class or None) of a row; ("", None) if it is undecided."""
     text, apart = cells["decision"][i], "label" in cells
     word, label = text.lower(), cells["label"][i] if apart else ""
     chosen = label_of(label)
@@ -253,7 +253,7 @@ def _decide(found, cells, i, label_of, names):
 def decide(
     federation: "Federation", decisions: Decisions, *, when: str, provenance: dict[str, Any] | None = None
 ) -> "Federation":
-    """Return a federation with the decided labels, the original labels and a record of the review.
+    """Apply decisions: decided labels, the original labels and a record of the review.
 
     ``received`` contains the original labels. ``reviewed`` (n,) marks the labels that a person decided; no method and no
     `correct` changes them afterwards.  Dropped samples leave their client.  ``meta["reviews"]`` gets a record with
@@ -309,7 +309,7 @@ def decide(
 
 
 def _parts(federation, decisions):
-    """Return the part of each sample in the last review of its site (n,): see docs/files.md.
+    """Find the part of each sample in the last review of its site (n,): see docs/files.md.
 
     Ranges over held-out samples need it: samples of part 2 and 3 are a random draw from those outside parts 1 and 4.
     """
@@ -326,7 +326,7 @@ def _parts(federation, decisions):
 
 
 def _estimates_after(extra, client, after):
-    """Return the arrays of an earlier estimate, updated with one client's new level; {} if it is unknown."""
+    """Update the arrays of an earlier estimate with one client's new level; {} if it is unknown."""
     names = [f"{PREFIX}client_level{end}" for end in ("", "_low", "_high")]
     if after.level is None or not all(name in extra for name in names):
         return {}
@@ -346,7 +346,7 @@ def _estimates_after(extra, client, after):
 
 
 def without_samples(federation: "Federation", positions: np.ndarray) -> "Federation":
-    """Return the federation without some samples of its clients.
+    """Remove some samples of a federation's clients.
 
     Raises
     ------

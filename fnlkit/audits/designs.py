@@ -55,13 +55,13 @@ class Design:
     check: str = ""
 
     def text(self) -> str:
-        """Return the plan as text, which `read` reads."""
+        """Write the plan as text, which `read` reads."""
         values = {name: getattr(self, name) for name in _FIELDS}
         return " ".join(f"{name}={value}" for name, value in values.items() if value not in (None, ""))
 
     @classmethod
     def read(cls, text: str, source: str) -> "Design":
-        """Return the plan in a text.
+        """Read the plan in a text.
 
         Raises
         ------
@@ -80,14 +80,14 @@ class Design:
         return out
 
     def bounds(self) -> np.ndarray:
-        """Return estimates (reviews + 1,) of the unreviewed right labels of a prefix by its number of reviewed right labels."""
+        """Estimate the unreviewed right labels of a prefix (reviews + 1,) by its number of reviewed right labels."""
         if self.confidence is not None:
             return right_with_confidence(self.candidates, self.reviews, 1 - self.confidence).astype(float)
         return right_on_average(np.arange(self.reviews + 1), self.candidates, self.reviews) / (1 - self.errors)
 
 
 def rank_samples(federation: Federation, client: int, given: int | None = None) -> np.ndarray:
-    """Return the samples of a client, or of a class of this client, from which a list can be made, highest issue scores first.
+    """Rank samples of a client, or of a class of it, from which a list can be made, highest issue scores first.
 
     Reviewed samples, samples of earlier lists and held-out samples are omitted.
     """
@@ -113,7 +113,7 @@ def plan_design(
     random: int = 0,
     given: int | None = None,
 ) -> tuple[Design, np.ndarray]:
-    """Return (Design, positions of the candidates in the order of the scores).
+    """Plan a review: (Design, positions of the candidates in the order of the scores).
 
     Parameters
     ----------
@@ -154,7 +154,7 @@ def plan_design(
 
 
 def describe_achievable(federation: "Federation", client: int, design: Design, candidates: np.ndarray) -> str:
-    """Return a note before a review with a guarantee: the shortest possible list, and the expected wrong candidates.
+    """Note before a review with a guarantee: the shortest possible list, and the expected wrong candidates.
 
     Parameters
     ----------
@@ -182,7 +182,7 @@ def describe_achievable(federation: "Federation", client: int, design: Design, c
 
 
 def _calibrate(scores, level):
-    """Return probabilities (n,) that labels are wrong: log odds of the scores, shifted so that their mean is the level.
+    """Probabilities (n,) that labels are wrong: log odds of the scores, shifted so that their mean is the level.
 
     A level of None returns the scores.
     """
@@ -201,7 +201,7 @@ def _check(positions):
 
 
 def candidates_of(federation: Federation, client: int, design: Design, source: str) -> np.ndarray:
-    """Return the positions of the candidates of a plan.
+    """Find the positions of the candidates of a plan.
 
     Raises
     ------
@@ -217,7 +217,7 @@ def candidates_of(federation: Federation, client: int, design: Design, source: s
 def make_guarantee(
     federation: Federation, client: int, design: Design, top: np.ndarray, drawn: np.ndarray, wrong: np.ndarray
 ) -> Guarantee:
-    """Return the list of wrong labels of a review with a guarantee.
+    """Make the list of wrong labels of a review with a guarantee.
 
     Parameters
     ----------
@@ -253,7 +253,7 @@ def make_guarantee(
 
 
 def _together(lists):
-    """Return the ListTerms of several lists of a client together: the errors of the single lists add up."""
+    """Join the ListTerms of several lists of a client: the errors of the single lists add up."""
     sure = [one.confidence for one in lists if one.confidence is not None]
     labels = sum(one.labels for one in lists)
     if len(sure) == len(lists):
@@ -262,12 +262,12 @@ def _together(lists):
 
 
 def describe_last(found: Guarantee) -> str:
-    """Return the guarantee of the last review as a sentence for an audit."""
+    """Write the guarantee of the last review as a sentence for an audit."""
     return f"The last review lists {statement(len(found.listed), found.q, found.confidence)} ({found.reviews} decisions)."
 
 
 def statement(labels: int, q: float, confidence: float | None) -> str:
-    """Return the guarantee of a list as a sentence.
+    """Write the guarantee of a list as a sentence.
 
     Parameters
     ----------
@@ -283,7 +283,7 @@ def statement(labels: int, q: float, confidence: float | None) -> str:
 
 
 def statement_on_groups(labels: int, groups: int, q: float, confidence: float | None) -> str:
-    """Return what the guarantee of a list means for the groups of its labels, such as patients, as a sentence.
+    """Explain what the guarantee of a list means for the groups of its labels, such as patients.
 
     The guarantee holds for labels, whatever the labels of a group have in common, because only the draw of the reviews is
     random.  A list with at most a number of right labels has at most as many groups with a right label.

@@ -50,7 +50,7 @@ class GuaranteedList:
 
 
 def draw_reviews(candidates: int, reviews: int, rng: np.random.Generator) -> np.ndarray:
-    """Return a mask (K,) of `reviews` candidates, drawn at random without replacement."""
+    """Draw `reviews` candidates at random without replacement: a mask (K,)."""
     mask = np.zeros(candidates, bool)
     mask[rng.permutation(candidates)[:reviews]] = True
     return mask
@@ -66,7 +66,7 @@ def find_guaranteed_list(
     errors: float = 0.0,
     groups: ArrayLike | None = None,
 ) -> GuaranteedList:
-    """Return the longest list of candidates of which at most a share `q` is right.
+    """Find the longest list of candidates of which at most a share `q` is right.
 
     Parameters
     ----------
@@ -120,7 +120,7 @@ def find_guaranteed_list(
 def shortest_list(
     candidates: int, reviews: int, q: float, *, confidence: float | None = None, errors: float = 0.0
 ) -> int | None:
-    """Return the number of unreviewed labels in the shortest possible list; None if every list is empty.
+    """Number of unreviewed labels in the shortest possible list; None if every list is empty.
 
     A list of this length needs a prefix of the candidates in which no reviewed label is right.  Parameters as in
     `find_guaranteed_list`.
@@ -140,7 +140,7 @@ def shortest_list(
 
 
 def right_on_average(right: np.ndarray, candidates: int, reviews: int) -> np.ndarray:
-    """Return an estimate of the unreviewed right labels among the first k candidates, from the reviewed right ones.
+    """Estimate the unreviewed right labels among the first k candidates, from the reviewed right ones.
 
     The number of unreviewed right labels divided by this estimate has a mean of at most 1, for the k at which a search from the
     last candidate backwards stops.
@@ -156,7 +156,7 @@ def right_on_average(right: np.ndarray, candidates: int, reviews: int) -> np.nda
 
 @lru_cache(maxsize=64)
 def right_with_confidence(candidates: int, reviews: int, error: float) -> np.ndarray:
-    """Return a bound (b + 1,) on the unreviewed right labels of a prefix by its number of reviewed right labels.
+    """Bound (b + 1,) the unreviewed right labels of a prefix by its number of reviewed right labels.
 
     The bound holds for all prefixes at once with a probability of at least 1 - `error`.
 
@@ -185,13 +185,13 @@ def right_with_confidence(candidates: int, reviews: int, error: float) -> np.nda
 
 
 def _step(state, numbers, reviews, left):
-    """Return the distribution of the number of reviewed labels after one more label."""
+    """Update the distribution of the number of reviewed labels after one more label."""
     hit = state * np.maximum(reviews - numbers, 0) / left
     return state - hit + np.concatenate([[0.0], hit[:-1]])
 
 
 def _excess(bound, candidates, reviews):
-    """Return the probability that the unreviewed labels of any prefix exceed the bound."""
+    """Probability that the unreviewed labels of any prefix exceed the bound."""
     numbers, state, lost = np.arange(reviews + 1), np.zeros(reviews + 1), 0.0
     state[0] = 1.0
     for j in range(candidates):
@@ -203,7 +203,7 @@ def _excess(bound, candidates, reviews):
 
 
 def update_scores(scores: ArrayLike, found: np.ndarray, groups: ArrayLike | None) -> np.ndarray:
-    """Return scores (K,) that rank classes with many reviewed wrong labels higher.
+    """Raise scores (K,) of classes with many reviewed wrong labels.
 
     Logistic regression of `found` on the normal scores of the ranks and on the groups, with a Gaussian prior: weight 1 for the
     score, 0 for a group.  Reviewed right labels and unreviewed labels are equal for it, so that a right label is still reviewed

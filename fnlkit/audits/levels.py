@@ -60,7 +60,7 @@ class Decisions:
 
 
 def level(federation: Federation, decisions: Decisions) -> Share:
-    """Return the client's share of wrong labels before the review, with a 95 % range.
+    """Estimate the client's share of wrong labels before the review, with a 95 % range.
 
     If all suspects were listed, they are counted one by one, and the random samples represent all other samples.  In a review
     with a guarantee, random candidates represent the candidates.  Samples without a decision can be right or wrong.  A dropped
@@ -70,7 +70,7 @@ def level(federation: Federation, decisions: Decisions) -> Share:
 
 
 def level_after_review(federation: Federation, decisions: Decisions) -> Share:
-    """Return the client's share of wrong labels after the review, with a 95 % range, as `level` does.
+    """Estimate the client's share of wrong labels after the review, with a 95 % range, as `level` does.
 
     Decided labels count as right.
     """
@@ -85,7 +85,7 @@ def level_after_review(federation: Federation, decisions: Decisions) -> Share:
 
 
 def by_class(federation: Federation, decisions: Decisions, names: list[str]) -> tuple[list[ClassShare], list[PairShare]]:
-    """Return the shares of wrong labels by given class, and of the pairs of a given and a true class that the review found."""
+    """Estimate shares of wrong labels by given class, and of the pairs of a given and a true class that the review found."""
     if not len(decisions.positions):
         return [], []
     given = np.asarray(federation.given)[decisions.positions]
@@ -103,13 +103,13 @@ def by_class(federation: Federation, decisions: Decisions, names: list[str]) -> 
 
 
 def _range(hits, unknown, drawn, sizes):
-    """Return {level, low, high}; each unknown sample can have the property or not."""
+    """Bound {level, low, high}; each unknown sample can have the property or not."""
     least, most = (share_range([x + u * k for x, u in zip(hits, unknown, strict=True)], drawn, sizes) for k in (0, 1))
     return {"level": None if any(unknown) else least.share, "low": least.low, "high": most.high}
 
 
 def _counts(federation, decisions, given=None, true=None):
-    """Return lists (strata,) of the samples with the property, of those that can have it, of the drawn and of all samples.
+    """Count (strata,) samples with the property, those that can have it, drawn samples and all samples.
 
     Parameters
     ----------

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def suspects(federation: "Federation", *, every: bool = False) -> Sheet:
-    """Return a Sheet of all flagged samples of all sites, highest issue score first.
+    """List all flagged samples of all sites, highest issue score first.
 
     Columns: sample (id), path if it is known, site, given, suggested, score, confidence (probability that the suggestion is
     right, if the estimate has one), held_out, reviewed; with `every` also flagged.
@@ -57,7 +57,7 @@ def suspects(federation: "Federation", *, every: bool = False) -> Sheet:
 
 
 def _more(federation, found, flagged, every):
-    """Return the last columns of `suspects`: {name: values of the samples `found`}."""
+    """Last columns of `suspects`: {name: values of the samples `found`}."""
     extra, out = federation.extra, {}
     if every:
         out["flagged"] = flagged[found].astype(bool).tolist()
@@ -69,7 +69,7 @@ def _more(federation, found, flagged, every):
 
 
 def list_labels(federation: "Federation") -> Sheet:
-    """Return a Sheet of all samples of all sites with their received and current labels.
+    """List all samples of all sites with their received and current labels.
 
     Columns: sample (id), path if it is known, site, received, label, action (kept, changed, left out), reason, held_out,
     reviewed. The label of a sample that a review or a correction left out is empty. The reason of a change is a review,
@@ -105,7 +105,7 @@ def list_labels(federation: "Federation") -> Sheet:
 
 
 def _find_decisions(federation):
-    """Return {position: reviewer and date} of the samples whose label a review changed or that it left out."""
+    """Find {position: reviewer and date} of the samples whose label a review changed or that it left out."""
     out = {}
     for one in read_reviews(federation):
         words = " ".join(str(part) for part in (one.who, one.when) if part)
@@ -115,7 +115,7 @@ def _find_decisions(federation):
 
 
 def _find_listed(federation):
-    """Return {position: list, guarantee and review} of the samples that `correct --list` changed or left out."""
+    """Find {position: list, guarantee and review} of the samples that `correct --list` changed or left out."""
     out = {}
     for number, one in enumerate(read_applied_lists(federation), 1):
         sure = "on average" if one.confidence is None else f"with probability {one.confidence:g}"
@@ -126,7 +126,7 @@ def _find_listed(federation):
 
 
 def _reason(federation, position, decided, left):
-    """Return the reason why a label was changed or a sample left out, or None if it is not recorded."""
+    """Reason why a label was changed or a sample left out; None if it is not recorded."""
     if position in decided:
         return decided[position]
     score, suggested = (federation.extra.get(PREFIX + name) for name in ("issue_score", "suggested_label"))
@@ -137,7 +137,7 @@ def _reason(federation, position, decided, left):
 
 
 def _owners(federation):
-    """Return the client of each sample of the training set (n,), held-out samples included; -1 if it has none."""
+    """Client of each sample of the training set (n,), held-out samples included; -1 if it has none."""
     whole, owner = federation.whole(), np.full(len(federation.given), -1)
     owner[whole.client_indices] = np.repeat(np.arange(len(whole)), np.diff(whole.client_offsets))
     return owner
@@ -148,7 +148,7 @@ def _find_held_out(federation):
 
 
 def _identify_samples(federation, positions, owner):
-    """Return (columns, cells of each position) that identify a sample and its site."""
+    """Collect (columns, cells of each position) that identify a sample and its site."""
     places, names = federation.extra.get("sample_path"), federation.names
     cells = [
         [sample, *([] if places is None else [str(places[i])]), names[owner[i]]]

@@ -78,7 +78,7 @@ SENDS = {
 
 
 def scale_of(mean: ArrayLike, std: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    """Return (mean, std) of columns, rounded so that sums in another order give the same scale.
+    """Compute (mean, std) of columns, rounded so that sums in another order give the same scale.
 
     Parameters
     ----------
@@ -89,23 +89,23 @@ def scale_of(mean: ArrayLike, std: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
 
 
 def dimensions(samples: int, width: int) -> int:
-    """Return how many of `width` features a site with this many samples may send."""
+    """Number of the `width` features that a site with this many samples may send."""
     return max((size for size in {*SIZES, width} if size <= min(width, samples // PER_FEATURE)), default=0)
 
 
 def bound_of(width: int) -> float:
-    """Return the largest norm of the features of a sample."""
+    """Largest norm of the features of a sample."""
     return CLIP * np.sqrt(width)
 
 
 def rotation(width: int) -> np.ndarray:
-    """Return the random rotation (width, width) of the values of samples, or the projection to SIZES[-1] of more values."""
+    """Draw the random rotation (width, width) of the values of samples, or the projection to SIZES[-1] of more values."""
     draws = stream(0, "summaries").standard_normal((width, min(width, SIZES[-1])))
     return draws / np.sqrt(width) if width > SIZES[-1] else np.linalg.qr(draws)[0]
 
 
 def widen(center: np.ndarray, scale: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
-    """Return center and spread (2, d) of columns with spreads that clip no value near the mean of the agreed scale.
+    """Widen the spreads (2, d) of columns so that no value near the mean of the agreed scale is clipped.
 
     The description of the inputs clips values at 5 spreads from the center.  A narrow range could single out a sample of which
     all others are clipped.  The range therefore contains UNCLIPPED standard deviations around the mean.
@@ -120,7 +120,7 @@ def widen(center: np.ndarray, scale: tuple[np.ndarray, np.ndarray]) -> np.ndarra
 
 
 def classes_to_describe(counts: np.ndarray) -> np.ndarray:
-    """Return the mask (..., C) of classes that a site with these numbers of samples describes.
+    """Mask (..., C) of classes that a site with these numbers of samples describes.
 
     Each has at least LEAST samples.  If 1 to LEAST - 1 samples remain, the smallest of these classes is left out as well:
     totals over all samples, such as the moments of a training, minus the classes would describe the remaining samples.

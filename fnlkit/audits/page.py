@@ -30,7 +30,7 @@ POINTS = 240  # of a drawn wave
 def page(
     federation: "Federation", dataset: "Dataset", client: int, selection: "Selection", near: list[np.ndarray], title: str
 ) -> str:
-    """Return the page as text.
+    """Write the page as text.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def page(
 
 
 def _promise(selection):
-    """Return the data from which the page computes the length of the list: plan, places of the reviewed candidates, bounds."""
+    """Collect the data from which the page computes the length of the list: plan, places of candidates, bounds."""
     design = selection.design
     places = {int(position): rank for rank, position in enumerate(selection.candidates)}
     return {
@@ -98,7 +98,7 @@ def _promise(selection):
 
 
 def copies_of(federation: "Federation", client: int) -> list[tuple[int, int]]:
-    """Return pairs of positions (original, copy) of a client's exact and near copies.
+    """Find pairs of positions (original, copy) of a client's exact and near copies.
 
     Pairs with different labels come first. The list is empty if the federation was not audited.
     """
@@ -112,7 +112,7 @@ def copies_of(federation: "Federation", client: int) -> list[tuple[int, int]]:
 
 
 def view(dataset: "Dataset", position: int, large: bool = False) -> dict[str, Any]:
-    """Return the data from which the page draws a sample.
+    """Collect the data from which the page draws a sample.
 
     Parameters
     ----------
@@ -147,7 +147,7 @@ def view(dataset: "Dataset", position: int, large: bool = False) -> dict[str, An
 
 
 def thumbnail(image: np.ndarray) -> str:
-    """Return an image (H, W, channels) as a PNG data URI with sides of at most SIDE pixels; small images are enlarged."""
+    """Convert an image (H, W, channels) to a PNG data URI with sides of at most SIDE pixels; small images are enlarged."""
     picture = _picture(image)
     scale = SIDE / max(picture.size)
     size = tuple(max(1, round(side * scale)) for side in picture.size)
@@ -155,7 +155,7 @@ def thumbnail(image: np.ndarray) -> str:
 
 
 def _picture(image):
-    """Return an image as a Pillow image; values that are not bytes are stretched to their range."""
+    """Convert an image to a Pillow image; values that are not bytes are stretched to their range."""
     image = np.asarray(image)
     if image.dtype != np.uint8:
         low, high = float(image.min()), float(image.max())
@@ -164,7 +164,7 @@ def _picture(image):
 
 
 def _deep(image):
-    """Return a gray image (H, W) as a PNG data URI with 16 bits: the high byte is red, the low byte is green."""
+    """Convert a gray image (H, W) to a PNG data URI with 16 bits: the high byte is red, the low byte is green."""
     low, high = float(image.min()), float(image.max())
     values = (np.asarray(image, np.float32) - low) / max(1e-12, high - low)
     scale = DEEP / max(values.shape)
@@ -176,7 +176,7 @@ def _deep(image):
 
 
 def _uri(picture, most=None):
-    """Return a picture as a data URI: PNG, or a JPEG of high quality with sides of at most `most` pixels."""
+    """Convert a picture to a data URI: PNG, or a JPEG of high quality with sides of at most `most` pixels."""
     out, form = io.BytesIO(), "png"
     if most is None:
         picture.save(out, "PNG")

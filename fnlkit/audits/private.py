@@ -37,7 +37,7 @@ SENDS = {
 
 
 def _accountant():
-    """Return the module dp_accounting."""
+    """Import the module dp_accounting."""
     try:
         import dp_accounting
     except ImportError:
@@ -46,7 +46,7 @@ def _accountant():
 
 
 def sigma_of(epsilon: float, delta: float) -> float:
-    """Return the standard deviation of the noise of one release with sensitivity 1.
+    """Standard deviation of the noise of one release with sensitivity 1.
 
     Raises
     ------
@@ -61,7 +61,7 @@ def sigma_of(epsilon: float, delta: float) -> float:
 
 
 def total_epsilon(releases: Iterable[tuple[float, float]], delta: float) -> float:
-    """Return the epsilon at `delta` of several releases together, each a pair (epsilon, delta) of `sigma_of`.
+    """Epsilon at `delta` of several releases together, each a pair (epsilon, delta) of `sigma_of`.
 
     Gaussian releases add up exactly: their precisions 1 / sigma^2 are added (Dong, Roth and Su 2022, Corollary 2).
     """
@@ -71,19 +71,19 @@ def total_epsilon(releases: Iterable[tuple[float, float]], delta: float) -> floa
 
 
 def sensitivity_of(size: int) -> dict[str, float]:
-    """Return {table: largest L2 norm of the change if a record is added or removed}, for `size` features."""
+    """List {table: largest L2 norm of the change if a record is added or removed}, for `size` features."""
     bound = BOUND * math.sqrt(size)
     return {name: {"sums": bound, "moments": bound**2}.get(name, 1.0) for name in SHARES}
 
 
 def noise_of(epsilon: float, delta: float, size: int) -> dict[str, float]:
-    """Return {table: standard deviation of the noise}, for `size` features."""
+    """List {table: standard deviation of the noise}, for `size` features."""
     sigma, sensitivity = sigma_of(epsilon, delta), sensitivity_of(size)
     return {name: sigma * sensitivity[name] / math.sqrt(share) for name, share in SHARES.items()}
 
 
 def describe_mode(epsilon: float, delta: float, size: int) -> str:
-    """Return a text for the page of an audit: guarantee and noise of the counts, for `size` features."""
+    """Describe guarantee and noise of the counts for the page of an audit, for `size` features."""
     noise = noise_of(epsilon, delta, size)
     return (
         f"Audit from sums with noise: both files of a site together are ({epsilon:g}, {delta:g})-differentially private for "

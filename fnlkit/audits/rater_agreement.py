@@ -6,7 +6,7 @@ from fnlkit.datasets.votes import count_votes
 
 
 def krippendorff(votes: np.ndarray, classes: int) -> float | None:
-    """Return Krippendorff's alpha of nominal labels: 1 for full agreement, 0 for agreement by chance.
+    """Krippendorff's alpha of nominal labels: 1 for full agreement, 0 for agreement by chance.
 
     None if it is undefined: no sample has two votes, or all votes on such samples are of one class, so that agreement by
     chance is full agreement, too.
@@ -37,7 +37,7 @@ def krippendorff(votes: np.ndarray, classes: int) -> float | None:
 
 
 def fleiss(votes: np.ndarray, classes: int) -> float | None:
-    """Return Fleiss's kappa (Fleiss 1971), or None if it is undefined.
+    """Fleiss's kappa (Fleiss 1971), or None if it is undefined.
 
     It requires the same number of votes for each sample, two or more, and votes of two classes.
     """

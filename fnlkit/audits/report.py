@@ -50,7 +50,7 @@ BASIS = (
 
 
 def facts(audit: Audit, federation: "Federation", dataset: "Dataset", sends: "dict[str, Sent]" = SENDS) -> dict[str, Any]:
-    """Return the results of an audit as plain values for JSON.
+    """Collect the results of an audit as plain values for JSON.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ def facts_of(
     more: Sequence[str] = (),
     notes: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Return the results of an audit as plain values for JSON.
+    """Collect the results of an audit as plain values for JSON.
 
     Parameters
     ----------
@@ -106,14 +106,14 @@ def facts_of(
 
 
 def describe_sent(traffic: "Traffic", sends: "dict[str, Sent]") -> dict[str, dict[str, Any]]:
-    """Return the arrays that left the sites, {name: {"bytes", "what"}}; raise if one is not declared in `sends`."""
+    """Describe the arrays that left the sites, {name: {"bytes", "what"}}; raise if one is not declared in `sends`."""
     if undeclared := sorted(set(traffic.sent) - set(sends)):
         raise RuntimeError(f"sites sent {undeclared}, which is not declared")
     return {name: {"bytes": int(n), "what": f"{sends[name].what}; {sends[name].when}"} for name, n in traffic.sent.items()}
 
 
 def sites_of(facts: dict[str, Any]) -> list[SiteAudit]:
-    """Return the sites of the results of an audit.
+    """Sites of the results of an audit.
 
     Raises
     ------
@@ -124,12 +124,12 @@ def sites_of(facts: dict[str, Any]) -> list[SiteAudit]:
 
 
 def needs_a_look(row: SiteAudit) -> bool:
-    """Return whether a site has a finding other than the agreement of its labels with the models."""
+    """Whether a site has a finding other than the agreement of its labels with the models."""
     return row.finding not in AGREEING or row.inputs.differ or bool(row.only_here)
 
 
 def describe_shared_samples(federation: "Federation") -> list[Any]:
-    """Return a list with one sentence if clients share samples, otherwise an empty list."""
+    """State in one sentence that clients share samples; [] otherwise."""
     number, samples = crowd.count_shared(federation)
     if not number:
         return []
@@ -141,7 +141,7 @@ def describe_shared_samples(federation: "Federation") -> list[Any]:
 
 
 def answer(sites: list[SiteAudit], most: int | None = None) -> str:
-    """Return the result of an audit in a sentence, which names at most `most` sites."""
+    """State the result of an audit in a sentence, which names at most `most` sites."""
     noisy = [row for row in sites if row.noisier]
     unknown = sum(row.finding == UNKNOWN for row in sites)
     if noisy:
@@ -157,14 +157,14 @@ def answer(sites: list[SiteAudit], most: int | None = None) -> str:
 
 
 def short_finding(row: SiteAudit) -> str:
-    """Return the finding about a site in a few words."""
+    """State the finding about a site in a few words."""
     inputs = ", inputs differ" if row.inputs.differ else ""
     classes = ", classes differ" if row.only_here or row.shares_differ else ""
     return f"{'agrees' if row.finding in AGREEING else row.finding}{inputs}{classes}"
 
 
 def findings(sites: list[SiteAudit], every: bool = False) -> list[str]:
-    """Return a sentence for each finding, and all sentences of all sites with `every`.
+    """Write a sentence for each finding, and all sentences of all sites with `every`.
 
     The sites with the same finding share a sentence, and a number or cause of the first site stands for the others.
     """
@@ -182,7 +182,7 @@ def findings(sites: list[SiteAudit], every: bool = False) -> list[str]:
 
 
 def following(sites: Sequence[SiteAudit], judged: str) -> list[str]:
-    """Return the commands to run next: reviews of the noisy sites and of those that cannot be judged, otherwise training.
+    """List the commands to run next: reviews of noisy sites and of those that cannot be judged, otherwise training.
 
     Parameters
     ----------
@@ -204,12 +204,12 @@ def following(sites: Sequence[SiteAudit], judged: str) -> list[str]:
 
 
 def level(row: SiteAudit) -> str:
-    """Return the estimated share of wrong labels as text; a dash if it cannot be separated from mistakes of the model."""
+    """Format the estimated share of wrong labels; a dash if it cannot be separated from mistakes of the model."""
     return "-" if row.level is None else f"{100 * row.level:.1f} %"
 
 
 def ends(row: SiteAudit) -> str:
-    """Return the range of the share of wrong labels as text; a dash if no model judges."""
+    """Format the range of the share of wrong labels; a dash if no model judges."""
     if row.judge is None:
         return "-"
     span = f"{100 * row.low:.1f} to {100 * row.high:.1f} %"
@@ -217,28 +217,28 @@ def ends(row: SiteAudit) -> str:
 
 
 def skill(row: SiteAudit) -> str:
-    """Return the skill of the models that judged a site as text: agreement beyond chance, with its interval."""
+    """Format the skill of the models that judged a site: agreement beyond chance, with its interval."""
     return "; ".join(
         f"{name} {one.kappa:.2f} ({one.low:.2f} to {one.high:.2f})" for name, one in row.skill.items()
     )  # fmt: skip
 
 
 def describe_confusions(row: SiteAudit) -> str:
-    """Return the supported confusions of a site as text, or a dash; mistakes of the models can explain the others."""
+    """Describe the supported confusions of a site, or a dash; mistakes of the models can explain the others."""
     # Results of older versions have no mark.
     shown = [c for c in row.confused if (row.finding not in AGREEING if c.supported is None else c.supported)]
     return "; ".join(f"{c.true} given as {c.given} {100 * c.share:.0f} %" for c in shown) or "-"
 
 
 def chance(p: float | None) -> str:
-    """Return a p-value as text: ``0.012``, ``< 0.001``, or a dash for None."""
+    """Format a p-value: ``0.012``, ``< 0.001``, or a dash for None."""
     if p is None:
         return "-"
     return f"{p:.3f}" if p >= 0.001 else "< 0.001"
 
 
 def odd(row: SiteAudit) -> str:
-    """Return the further findings about a site's data as text."""
+    """Describe the further findings about a site's data."""
     found = [f"{number} {word}" for number, word in (
         (row.copies, "copies"), (row.near_copies, "near copies"), (row.far, "far from all others"),
         (row.unlabeled, "without a label"),
@@ -254,7 +254,7 @@ def odd(row: SiteAudit) -> str:
 
 
 def matrix(row: SiteAudit, classes: list[str]) -> dict[str, Any] | None:
-    """Return the confusions of a site as {"names": classes, "rows": shares of the true class}, or None if no model judged.
+    """Confusions of a site as {"names": classes, "rows": shares of the true class}, or None if no model judged.
 
     Of many classes, those with the most confusions are taken.
 
@@ -273,7 +273,7 @@ def matrix(row: SiteAudit, classes: list[str]) -> dict[str, Any] | None:
 
 
 def detectors(row: SiteAudit) -> str:
-    """Return how many samples each detector flags at a site, and on how many of them they agree, as text."""
+    """Describe how many samples each detector flags at a site, and on how many of them they agree."""
     if len(row.detectors) < 2:
         return ""
     half = len(row.detectors) // 2 + 1
@@ -284,7 +284,7 @@ def detectors(row: SiteAudit) -> str:
 def first_suspects(
     federation: "Federation", dataset: "Dataset", sites: list[SiteAudit], most: int = 6
 ) -> dict[str, list[dict[str, Any]]]:
-    """Return {site: views of the flagged samples with the highest scores} of the noisy sites.
+    """Collect {site: views of the flagged samples with the highest scores} of the noisy sites.
 
     Parameters
     ----------
@@ -312,7 +312,7 @@ def first_suspects(
 
 
 def page(facts: dict[str, Any], judged: str = "judged.npz", suspects: dict[str, Any] | None = None) -> str:
-    """Return the audit as one HTML page that needs no network; all text from files is escaped.
+    """Write the audit as one HTML page that needs no network; all text from files is escaped.
 
     Parameters
     ----------

@@ -187,7 +187,7 @@ class AppliedList:
 
 
 def read_reviews(federation: "Federation") -> list[Review]:
-    """Return the records of all reviews of a federation, oldest first.
+    """Read the records of all reviews of a federation, oldest first.
 
     Raises
     ------
@@ -210,12 +210,12 @@ def read_reviews(federation: "Federation") -> list[Review]:
 
 
 def read_guaranteed_reviews(federation: "Federation") -> list[Review]:
-    """Return the records of reviews with a guarantee; see `read_reviews`."""
+    """Read the records of reviews with a guarantee; see `read_reviews`."""
     return [one for one in read_reviews(federation) if one.guarantee is not None]
 
 
 def read_applied_lists(federation: "Federation") -> list[AppliedList]:
-    """Return the records of the lists that `fnlkit correct --list` applied.
+    """Read the records of the lists that `fnlkit correct --list` applied.
 
     Raises
     ------

@@ -21,7 +21,7 @@ ALLOWANCE = 1
 
 
 def round_counts(counts: ArrayLike) -> Any:
-    """Return counts rounded to the nearest multiples of STEP, as integers.
+    """Round counts to the nearest multiples of STEP, as integers.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ def round_counts(counts: ArrayLike) -> Any:
 
 
 def round_table(table: np.ndarray, totals: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return (cells (C, C), wrong (C,)) of counts by predicted and given class: multiples of STEP.
+    """Round (cells (C, C), wrong (C,)) of counts by predicted and given class to multiples of STEP.
 
     Cells on the diagonal are 0: they follow from the totals, the numbers of given labels.  `wrong` is the number of given
     labels of which another class is predicted.  The cells of a class are 0 if its total would narrow their windows.
@@ -66,7 +66,7 @@ def round_table(table: np.ndarray, totals: np.ndarray) -> tuple[np.ndarray, np.n
 
 
 def sums_of(cells: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the smallest and the largest rounded sum (C,) of each column that narrows the window of no cell.
+    """Smallest and largest rounded sum (C,) of each column that narrows the window of no cell.
 
     Larger sums are sent as the largest one, and smaller sums as the smallest.
     """
@@ -76,7 +76,7 @@ def sums_of(cells: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def bounds_of(cells: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return (low, high, width) (C,): least and largest sum of a column that rounded cells allow, and the widest window."""
+    """Bound (low, high, width) (C,): least and largest sum of a column that rounded cells allow, and the widest window."""
     off = ~np.eye(len(cells), dtype=bool)
     low = np.where(off, np.maximum(cells - AWAY, 0), 0)
     high = np.where(off, cells + AWAY, 0)
@@ -84,7 +84,7 @@ def bounds_of(cells: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def restore_table(cells: np.ndarray, wrong: np.ndarray, totals: np.ndarray) -> np.ndarray:
-    """Return whole numbers (C, C) with sums `totals` by column that fit rounded counts.
+    """Find whole numbers (C, C) with sums `totals` by column that fit rounded counts.
 
     The sum `wrong` of a column is divided by the rounded cells.  If it is larger, the cells of 0 share the rest evenly.
 
@@ -114,7 +114,7 @@ def restore_table(cells: np.ndarray, wrong: np.ndarray, totals: np.ndarray) -> n
 
 
 def round_supported(supported: int | np.ndarray, wrong: np.ndarray, doubted: np.ndarray) -> int:
-    """Return a rounded number of labels that only the site's own model predicts, at most `wrong` - `doubted` (rounded sums).
+    """Round the number of labels that only the site's own model predicts, at most `wrong` - `doubted` (rounded sums).
 
     Of two classes, it is this difference: labels that the other model contradicts are either supported or doubted.
     """

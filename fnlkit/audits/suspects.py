@@ -48,13 +48,13 @@ class Selection:
     candidates: np.ndarray | None = None
 
     def part(self, i: int) -> str:
-        """Return the word for the part of the review to which sample `i` belongs."""
+        """Name the part of the review to which sample `i` belongs."""
         return PARTS[self.design is not None][0 if self.suspect[i] else 1]
 
 
 @check_arguments
 def choose(federation: Federation, client: int, *, budget: Count = 200, at_random: Share = 0.2, seed: int = 0) -> Selection:
-    """Return the Selection of a client's samples: the highest issue scores and a random sample of the others.
+    """Choose samples of a client: the highest issue scores and a random sample of the others.
 
     Samples with the highest scores reveal wrong labels fastest, but they do not show how many wrong labels are left. The
     noise level is estimated from the random sample of the others, which is mixed into the order.
@@ -114,7 +114,7 @@ def choose_guaranteed(
     given: int | None = None,
     seed: int = 0,
 ) -> Selection:
-    """Return the Selection of a review with a guarantee: random candidates and random other samples.
+    """Choose samples of a review with a guarantee: random candidates and random other samples.
 
     Parameters
     ----------
@@ -158,12 +158,12 @@ def choose_guaranteed(
 
 
 def find_reviewed(federation: Federation) -> np.ndarray:
-    """Return a mask (n,) of samples whose label a person decided."""
+    """Mask (n,) of samples whose label a person decided."""
     return np.asarray(federation.extra.get("reviewed", np.zeros(len(federation.given), bool))).astype(bool)
 
 
 def client_of(federation: Federation, name: str) -> int:
-    """Return the number of a client from its name or number.
+    """Find the number of a client from its name or number.
 
     Raises
     ------
@@ -180,7 +180,7 @@ def client_of(federation: Federation, name: str) -> int:
 
 
 def class_of(federation: Federation, name: str) -> int:
-    """Return the number of a class from its name.
+    """Find the number of a class from its name.
 
     Raises
     ------
@@ -195,13 +195,13 @@ def class_of(federation: Federation, name: str) -> int:
 
 
 def points_of(dataset: "Dataset", held: np.ndarray) -> np.ndarray:
-    """Return only the samples at some positions (m, D), with features of vectors scaled to standard deviation 1."""
+    """Select the samples at some positions (m, D), with features of vectors scaled to standard deviation 1."""
     x = np.asarray(dataset.x_train[held]).reshape(len(held), -1)
     return x / np.maximum(x.std(0), 1e-12) if dataset.kind == "vector" else x
 
 
 def neighbors_of(points: np.ndarray, positions: np.ndarray, held: np.ndarray, count: int = 3) -> list[Any]:
-    """Return the nearest similar samples of each position, as a list of arrays of at most `count` positions.
+    """Find the nearest similar samples of each position, as a list of arrays of at most `count` positions.
 
     Two samples are similar if their squared distance is at most 1 - `ALIKE` times the squared distance of two random samples
     of the client.  Neighbors that are farther away are omitted.

@@ -30,7 +30,7 @@ def read_votes(
     sample_column: str | None = None,
     say: Callable[[str], object] | None = None,
 ) -> tuple[np.ndarray, list[str]]:
-    """Return (votes (n, A) int64, names of the annotators) of a file.
+    """Read (votes (n, A) int64, names of the annotators) of a file.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def read_votes(
 def to_votes(
     values: Any, federation: "Federation", *, control: str | None = None, sample_column: str | None = None
 ) -> tuple[np.ndarray, list[str]]:
-    """Return (votes (n, A) int64, names of the annotators) of an array or data frame.
+    """Convert an array or data frame to (votes (n, A) int64, names of the annotators).
 
     Parameters
     ----------
@@ -126,7 +126,7 @@ def _reader(federation) -> Callable[[str], int | None]:
 
 
 def _frame(frame):
-    """Return the Table of a data frame; its index is the column ``index`` unless a column names the samples."""
+    """Convert a data frame to a Table; its index is the column ``index`` unless a column names the samples."""
     table = from_frame(frame, "`votes`", list(range(1, len(frame) + 1)))
     if not table.find_columns(*VOTE_ROLES["id"], *VOTE_ROLES["path"]):
         table.columns = {"index": [str(value) for value in frame.index.tolist()], **table.columns}
@@ -163,7 +163,7 @@ def _of_table(table, federation, control, sample_column):
 
 
 def _of_answers(answers, federation, control, sample_column):
-    """Return (votes (n, A), names of the annotators) of Answers."""
+    """Convert Answers to (votes (n, A), names of the annotators)."""
     found = labels_of(answers, federation, control=control, sample_column=sample_column)
     if "" in found.annotators:
         answers.fail([int(found.rows[found.annotators.index("")])], "no annotator; each vote is somebody's")

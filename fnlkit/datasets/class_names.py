@@ -11,7 +11,7 @@ NO_LABEL = (*MISSING, "<na>", "-1", "-1.0")
 
 
 def class_finder(names: Iterable[object]) -> Callable[[str], int | None]:
-    """Return a function from a text to the number of the class that it names, or None.
+    """Make a function from a text to the number of the class that it names, or None.
 
     A text names a class by its exact name, by an equal value in another spelling, such as ``6.0`` for the class 6, or by its
     name in other case if this is unique (fnlkit.datasets.spelling).
@@ -36,7 +36,7 @@ def class_finder(names: Iterable[object]) -> Callable[[str], int | None]:
 
 
 def vote_finder(names: Iterable[object]) -> Callable[[str], int | None]:
-    """Return a function as `class_finder`, which returns -1 for a text in `NO_LABEL` that is not the name of a class."""
+    """Make a function as `class_finder`, which returns -1 for a text in `NO_LABEL` that is not the name of a class."""
     find = class_finder(names)
 
     def vote(text: str) -> int | None:

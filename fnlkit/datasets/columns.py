@@ -129,7 +129,7 @@ def learn(
 
 
 def _has_codes(table, name):
-    """Return whether a column has numbers with leading zeros, which are codes."""
+    """Whether a column has numbers with leading zeros, which are codes."""
     return isinstance(table.columns[name], list) and any(map(is_code, table.columns[name]))
 
 
@@ -175,7 +175,7 @@ def _refuse_texts(table, name, levels, rows):
 
 
 def _learn_notation(table, name, rows, sites):
-    """Return the description of a column of numbers with units, separators or limits."""
+    """Describe a column of numbers with units, separators or limits."""
     texts = table.raw(name)
     form = notation.find_notation(texts, comma=table.comma) or {"thousands": "", "decimal": ".", "unit": ""}
     column = {"name": name, "kind": "number", "notation": form}
@@ -183,7 +183,7 @@ def _learn_notation(table, name, rows, sites):
 
 
 def _number_of(values, sites):
-    """Return {"fill", "missing"} of a column of numbers, and {"offset"} if float32 cannot tell the values apart without it."""
+    """Describe a column of numbers by {"fill", "missing"}, and {"offset"} if float32 cannot tell the values apart without it."""
     if loses_differences(values):
         known = values[np.isfinite(values)]
         offset = float(np.round(known[0] + (known - known[0]).mean()))
@@ -209,14 +209,14 @@ def _refuse_far(table, name, values, declared=False):
 
 
 def loses_differences(values: np.ndarray) -> bool:
-    """Return whether float32 cannot hold the differences of numbers (n,), such as counters near 8e9."""
+    """Whether float32 cannot hold the differences of numbers (n,), such as counters near 8e9."""
     known = values[np.isfinite(values)]
     largest = np.abs(known).max(initial=0)
     return bool(0 < largest < _BEYOND and np.spacing(np.float32(largest)) * _FINE > (known - known[0]).std() > 0)
 
 
 def note_values(x: Any, name: str) -> list[str]:
-    """Return notes on columns of an array without names: codes of missing values, and differences that float32 loses.
+    """Note columns of an array without names: codes of missing values, and differences that float32 loses.
 
     Parameters
     ----------
@@ -239,7 +239,7 @@ def note_values(x: Any, name: str) -> list[str]:
 
 
 def find_codes(values: np.ndarray) -> list[tuple[float, int]]:
-    """Return (value, count) of the extremes that can mean missing values, such as -999 and 9999.
+    """Find (value, count) of the extremes that can mean missing values, such as -999 and 9999.
 
     The lowest and the highest value are compared with all values between them.  An extreme is returned if it occurs twice or
     more and is farther from them than their range, or consists of at least three nines.
@@ -263,7 +263,7 @@ def find_codes(values: np.ndarray) -> list[tuple[float, int]]:
 
 
 def _read_numbers(table, column):
-    """Return the numbers (n,) of a column, NaN if missing."""
+    """Read the numbers (n,) of a column, NaN if missing."""
     name, form = column["name"], column.get("notation")
     if form is None or not isinstance(table.columns[name], list):
         values, odd = table.numbers(name)
@@ -300,7 +300,7 @@ def _parts_of_dates(table, name, form):
 
 
 def doubts(table: Table, columns: Sequence[dict[str, Any]], categorical: Collection[str] = ()) -> list[str]:
-    """Return notes about columns of numbers with units, separators or limits, and about numbers that became categories.
+    """Note columns of numbers with units, separators or limits, and numbers that became categories.
 
     Parameters
     ----------
@@ -344,12 +344,12 @@ def doubts(table: Table, columns: Sequence[dict[str, Any]], categorical: Collect
 
 
 def _free(levels, rows):
-    """Return whether a column is free text: mostly distinct texts, or sentences."""
+    """Whether a column is free text: mostly distinct texts, or sentences."""
     return len(levels) > _FEW_TEXTS and (2 * len(levels) > rows or np.median([len(t.split()) for t in levels]) >= _SENTENCE)
 
 
 def _absent(values, sites):
-    """Return {"fill", "missing"}: the mean, and whether any value is missing."""
+    """Describe missing values by {"fill", "missing"}: the mean, and whether any value is missing."""
     known = np.isfinite(values)
     owner = np.zeros(len(values), np.int64) if sites is None else np.unique(sites, return_inverse=True)[1]
     sums = np.bincount(owner[known], values[known])
@@ -362,7 +362,7 @@ def _ranks(texts, levels):
 
 
 def features(columns: Iterable[dict[str, Any]]) -> list[str]:
-    """Return the names of the encoded features in order."""
+    """Name the encoded features in order."""
     out = []
     for column in columns:
         if column["kind"] == "one-hot":
@@ -414,7 +414,7 @@ def encode(columns: Sequence[dict[str, Any]], table: Table, rows: np.ndarray) ->
 
 
 def note_unseen(columns: Sequence[dict[str, Any]], table: Table, rows: Sequence[int] | np.ndarray, what: str) -> list[str]:
-    """Return notes on categories that did not occur during learning, a note per column with the number of rows.
+    """Note categories that did not occur during learning, a note per column with the number of rows.
 
     Parameters
     ----------
@@ -440,7 +440,7 @@ def note_unseen(columns: Sequence[dict[str, Any]], table: Table, rows: Sequence[
 
 
 def unseen_rows(column: dict[str, Any], table: Table, rows: Iterable[int]) -> list[int]:
-    """Return the rows whose category is not a level of a column; [] for a column of another kind."""
+    """Find the rows whose category is not a level of a column; [] for a column of another kind."""
     if column["kind"] not in ("one-hot", "rank"):
         return []
     texts, absent = table.texts(column["name"]), _ABSENT if column["kind"] == "one-hot" else None
@@ -450,7 +450,7 @@ def unseen_rows(column: dict[str, Any], table: Table, rows: Iterable[int]) -> li
 
 
 def encode_texts(texts: Sequence[str], column: dict[str, Any]) -> np.ndarray:
-    """Return (n, size) float32: the texts of a column by its backbone, otherwise as hashed words."""
+    """Encode the texts of a column as (n, size) float32 by its backbone, otherwise as hashed words."""
     if "encoder" not in column:
         return hash_texts(texts, column["size"])
     encode = find("texts", _ENCODERS, "encoder")
@@ -458,7 +458,7 @@ def encode_texts(texts: Sequence[str], column: dict[str, Any]) -> np.ndarray:
 
 
 def hash_texts(texts: Sequence[str], size: int, **how: Any) -> np.ndarray:
-    """Return (n, size) float32: counts of words and pairs of words in hashed bins, each text scaled to length 1.
+    """Count words and pairs of words in hashed bins, (n, size) float32, each text scaled to length 1.
 
     Parameters
     ----------
@@ -512,7 +512,7 @@ def decode_row(columns: Sequence[dict[str, Any]], vector: np.ndarray) -> list[tu
 
 
 def descriptions(columns: Sequence[dict[str, Any]]) -> list[str]:
-    """Return sentences that describe how each column is encoded."""
+    """Describe how each column is encoded, in sentences."""
     kinds = {
         "number": "numbers",
         "one-hot": "categories, one-hot",

@@ -55,7 +55,7 @@ class Copies:
         return np.isin(self.train, self.test)
 
     def facts(self, sites: Sequence[Any] | np.ndarray | None = None, samples: np.ndarray | None = None) -> dict[str, int]:
-        """Return numbers: test samples with a copy in training, repeated training samples, and sites that share samples.
+        """Count test samples with a copy in training, repeated training samples, and sites that share samples.
 
         Parameters
         ----------
@@ -75,7 +75,7 @@ class Copies:
 
 
 def shared_by_sites(numbers: np.ndarray, sites: np.ndarray) -> list[tuple[str, str, int]]:
-    """Return (site, other site, number of samples with a copy at both) of each pair of sites, the largest numbers first.
+    """Count (site, other site, number of samples with a copy at both) of each pair of sites, the largest numbers first.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ def _later(numbers):
 
 
 def is_published(name: str) -> bool:
-    """Return whether a data set has published rows: fnlkit includes or downloads it."""
+    """Whether a data set has published rows: fnlkit includes or downloads it."""
     from fnlkit.datasets.loading import registry
 
     head = name.partition("(")[0]
@@ -107,7 +107,7 @@ def is_published(name: str) -> bool:
 
 
 def find_copies(data: Dataset) -> Copies:
-    """Return the Copies of a data set; reads all samples once."""
+    """Find the copies in a data set; reads all samples once."""
     found, size = data.remember("copies", lambda: _number(data)), len(data.y_train)
     numbers = np.array(found["numbers"], np.int64)
     return Copies(numbers[:size], numbers[size:], found["by_chance"])
@@ -126,7 +126,7 @@ def _number(data):
 
 
 def digests(x: np.ndarray | Rows) -> list[bytes]:
-    """Return a hash of the values of each row of an array (n, ...)."""
+    """Hash the values of each row of an array (n, ...)."""
     out: list[bytes] = []
     for a, b in blocks(x):
         rows = np.ascontiguousarray(x[a:b])
@@ -136,13 +136,13 @@ def digests(x: np.ndarray | Rows) -> list[bytes]:
 
 
 def _pairs(numbers):
-    """Return the number of pairs of equal numbers."""
+    """Count the pairs of equal numbers."""
     counts = np.unique(numbers, return_counts=True)[1].astype(np.float64)
     return float((counts * (counts - 1)).sum() / 2)
 
 
 def _are_by_chance(data, parts, numbers):
-    """Return whether rows are equal because their columns have few values: rows that differ in one column are as frequent.
+    """Whether rows are equal because their columns have few values: rows that differ in one column are as frequent.
 
     Of rows that agree in all other columns, a share q agrees in the last one, too, if q is the probability that two rows agree
     in this column.
@@ -162,7 +162,7 @@ def _are_by_chance(data, parts, numbers):
 
 
 def _join_resized(parts, forms, numbers):
-    """Return numbers in which images of another size or format with the same content are equal."""
+    """Number images so that those in another size or format with the same content are equal."""
     form = np.unique(np.array(forms, np.str_), return_inverse=True)[1]
     if form.max(initial=0) == 0 or len(form) > _MOST:
         return numbers
@@ -186,14 +186,14 @@ def _join_resized(parts, forms, numbers):
 
 
 def _shrink(images):
-    """Return images (n, H, W, C) as gray rows (n, at most _SIDE^2), averaged over areas."""
+    """Average images (n, H, W, C) over areas to gray rows (n, at most _SIDE^2)."""
     gray = images.mean(-1, dtype=np.float32) / (255 if images.dtype == np.uint8 else 1)
     high, wide = (_areas(side) for side in gray.shape[1:])
     return (high @ gray @ wide.T).reshape(len(gray), -1)
 
 
 def _areas(side):
-    """Return the matrix (m, side) that averages `side` pixels over m = at most _SIDE equal intervals."""
+    """Matrix (m, side) that averages `side` pixels over m = at most _SIDE equal intervals."""
     ends = np.linspace(0, side, min(side, _SIDE) + 1)
     pixels = np.arange(side)
     overlap = np.minimum(ends[1:, None], pixels + 1) - np.maximum(ends[:-1, None], pixels)
@@ -201,7 +201,7 @@ def _areas(side):
 
 
 def merge(*numbers: np.ndarray, links: np.ndarray | None = None) -> np.ndarray:
-    """Return numbers (n,) that are equal for samples that one of the given numberings, or a link, connects.
+    """Number samples (n,) so that those that one of the given numberings, or a link, connects are equal.
 
     Parameters
     ----------
@@ -230,7 +230,7 @@ def must_be_duplicates(word: str) -> None:
 
 
 def separate(data: Dataset, found: Copies, duplicates: str, groups: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return which training samples (n,) are used, and their groups (n,), so that no copies are on both sides of a split.
+    """Choose the training samples (n,) that are used, and their groups (n,), so that no copies are on both sides of a split.
 
     Training samples with a copy in the test set are not used, unless no sample would remain.  Of other copies, ``drop`` uses
     the first, and ``together`` makes them one group.
@@ -258,7 +258,7 @@ def separate(data: Dataset, found: Copies, duplicates: str, groups: np.ndarray |
 
 
 def note_copies(facts: dict[str, int], duplicates: str, sizes: tuple[int, int]) -> list[str]:
-    """Return notes on copies.
+    """Note copies in sentences.
 
     Parameters
     ----------

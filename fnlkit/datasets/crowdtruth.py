@@ -33,7 +33,7 @@ def crowdtruth(
     where: Path,
     download: bool = False,
 ) -> "Dataset":
-    """Return medical sentences that state a relation between two terms, or do not.
+    """Load medical sentences that state a relation between two terms, or do not.
 
     Only sentences with an adjudicated label are read; it is the true label.  Every third is a test sample.  The votes are
     those of distant supervision, the crowd and the expert.
@@ -76,7 +76,7 @@ def crowdtruth(
 
 
 def _published_file(folder, relation):
-    """Return the path of a file after a comparison of its SHA-256."""
+    """Path of a file, after a comparison of its SHA-256."""
     file, name = folder / f"ground_truth_{relation}.csv", display_path(folder)
     if not file.is_file():
         raise InputError(f"crowdtruth: no {file.name} in {name}; get it by `git clone {URL} {name}`, or write `path`")

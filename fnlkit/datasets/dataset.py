@@ -286,7 +286,7 @@ def split_unlabeled(dataset: Dataset) -> Dataset:
 
 
 def rows_at(x: np.ndarray | Rows, positions: np.ndarray) -> np.ndarray | Rows:
-    """Return the rows of an array at some positions; rows of a file are read when they are used."""
+    """Select the rows of an array at some positions; rows of a file are read when they are used."""
     return x[positions] if isinstance(x, np.ndarray) else Chosen(x, positions)
 
 
@@ -339,7 +339,7 @@ def must_be(dataset: Dataset, meta: Mapping[str, Any], size: int, *, what: str, 
 
 
 def moments(x: np.ndarray | Rows) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return (mean, std) per channel of images (n, H, W, channels).
+    """Compute (mean, std) per channel of images (n, H, W, channels).
 
     Values of type uint8 are scaled to [0, 1], and the result is exact because it is computed from integer sums.  A constant
     channel gets std 1.  Above 1 GiB, only every k-th image is used, so that about 1 GiB is read.
@@ -364,7 +364,7 @@ def _whole(x):
 
 
 def _real(x):
-    """Return mean and variance of floats, computed in blocks (Chan 1983)."""
+    """Compute mean and variance of floats in blocks (Chan 1983)."""
     count = mean = variance = 0
     for a, b in blocks(x):
         part = x[a:b].reshape(-1, x.shape[-1])

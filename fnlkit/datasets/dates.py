@@ -38,7 +38,7 @@ PARTS = ("year", "day of the year", "weekday")
 
 
 def read_date(text: str, form: str) -> date | None:
-    """Return the date in a text of a form of `FORMS`, or None; the first day of a month, quarter or week.
+    """Read the date in a text of a form of `FORMS`, or None; the first day of a month, quarter or week.
 
     A time after the date is ignored.
 
@@ -66,7 +66,7 @@ def read_date(text: str, form: str) -> date | None:
 
 
 def forms_of(texts: Sequence[str]) -> list[str]:
-    """Return the forms of `FORMS` in which nearly all texts that are not empty are dates.
+    """Find the forms of `FORMS` in which nearly all texts that are not empty are dates.
 
     Day and month are in doubt if two forms are returned, as for ``05/01/2024``.
     """
@@ -77,7 +77,7 @@ def forms_of(texts: Sequence[str]) -> list[str]:
 
 
 def are_dates(texts: Sequence[str]) -> bool:
-    """Return whether nearly all texts that are not empty are dates or times, such as ``2024-01-05`` or ``14:30``."""
+    """Whether nearly all texts that are not empty are dates or times, such as ``2024-01-05`` or ``14:30``."""
     filled = [text for text in texts if text.strip()]
     if not filled or not any(char.isdigit() for char in filled[0]):
         return False
@@ -85,7 +85,7 @@ def are_dates(texts: Sequence[str]) -> bool:
 
 
 def parts_of(texts: Sequence[str], form: str) -> tuple[np.ndarray, list[int]]:
-    """Return (year, day of the year from 1, weekday from 0 for Monday (n, 3) float64; indices of texts that are no dates).
+    """Split dates into (year, day of the year from 1, weekday from 0 for Monday (n, 3) float64; indices of no dates).
 
     An empty text is missing: NaN.
     """
@@ -102,7 +102,7 @@ def parts_of(texts: Sequence[str], form: str) -> tuple[np.ndarray, list[int]]:
 
 
 def read_times(texts: Sequence[str]) -> np.ndarray:
-    """Return times (n,) datetime64 in UTC; not-a-time if a text is none, or if day and month of all texts are in doubt."""
+    """Read times (n,) datetime64 in UTC; not-a-time if a text is none, or if day and month of all texts are in doubt."""
     import pandas
 
     forms = forms_of(texts)

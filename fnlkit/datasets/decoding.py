@@ -96,7 +96,7 @@ def _again(folder, names, one, shape, dtype):
 
 
 def kind_of(path: pathlib.Path) -> str | None:
-    """Return "image" or "wave" for a sample file, otherwise None.
+    """Kind of a sample file, "image" or "wave", otherwise None.
 
     The file extension decides; if it is unknown, the content decides.  Hidden files and the directory file of a DICOM medium
     return None.
@@ -131,7 +131,7 @@ def reader(
     pixels: str = "",
     seconds: float = 0.0,
 ) -> tuple[str, Callable[[pathlib.Path], np.ndarray]]:
-    """Return (kind, function) to read files of the same kind as the first one.
+    """Choose (kind, function) to read files of the same kind as the first one.
 
     The kind is "image", "wave" or "array".  The function maps a path to an array.
 
@@ -167,7 +167,7 @@ def first_of(paths: Iterable[pathlib.Path], one: Callable[[pathlib.Path], Value]
 
 
 def sample_rate(paths: Iterable[pathlib.Path]) -> int:
-    """Return the sample rate in Hz of the first readable wav file."""
+    """Read the sample rate in Hz of the first readable wav file."""
     return first_of(paths, read_wav)[1]
 
 
@@ -178,7 +178,7 @@ def decode_files(
     shape: tuple[int, ...] | None = None,
     remember: Callable[[str, Callable[[], Any]], Any] | None = None,
 ) -> Sequence[np.ndarray | Rows]:
-    """Return an array of samples (n, ...) for each list of files.
+    """Decode an array of samples (n, ...) for each list of files.
 
     All samples have the same shape and type.  Arrays above 64 MiB are decoded on access.  Every file is read once to check it,
     unless `remember` has a cached result.
@@ -224,7 +224,7 @@ def load_small(rows: np.ndarray | Rows) -> np.ndarray | Rows:
 
 
 def _survey(every, one, kept, shape):
-    """Return the common (shape, dtype) of the samples.
+    """Find the common (shape, dtype) of the samples.
 
     Afterwards, `kept` contains all samples, or is empty if they need more than 64 MiB.
     """
@@ -261,7 +261,7 @@ def _survey(every, one, kept, shape):
 
 
 def _attempt(one, path):
-    """Return (sample, None), or (None, the reason why the file cannot be read)."""
+    """Try to read a file: (sample, None), or (None, the reason why it cannot be read)."""
     try:
         return one(path), None
     except InputError as error:
@@ -269,14 +269,14 @@ def _attempt(one, path):
 
 
 def _usual(forms):
-    """Return the most frequent (shape, dtype), in color if any; two None without files."""
+    """Find the most frequent (shape, dtype), in color if any; two None without files."""
     shape, dtype = max(forms, key=lambda form: len(forms[form]), default=(None, None))
     colored = shape is not None and len(shape) == 3 and shape[2] == 1 and ((*shape[:2], 3), dtype) in forms
     return ((*shape[:2], 3) if colored else shape), dtype
 
 
 def _fits(shape, dtype, wanted, wanted_dtype):
-    """Return whether a sample has a shape, or is a gray image that fits color images."""
+    """Whether a sample has a shape, or is a gray image that fits color images."""
     gray = len(wanted) == len(shape) == 3 and tuple(shape) == (*wanted[:2], 1) and wanted[2] == 3
     return np.dtype(dtype) == wanted_dtype and (tuple(shape) == tuple(wanted) or gray)
 
@@ -285,7 +285,7 @@ _MOST = 3  # reasons in a message
 
 
 def _list_reasons(reasons, total):
-    """Return a message with the reasons, some of the files, and the number of the others."""
+    """Write a message with the reasons, some of the files, and the number of the others."""
     bad = [path for alike in reasons.values() for path in alike]
     if len(bad) == 1:
         return f"{display_path(bad[0])}: {next(iter(reasons))}"
@@ -318,7 +318,7 @@ def _remedy(one, shape=None):
 
 
 def find_damaged(every: Sequence[pathlib.Path], **reading: Any) -> dict[str, str]:
-    """Return the reason of each file that cannot be read, by path; `reading` as for `reader`."""
+    """Find the reason of each file that cannot be read, by path; `reading` as for `reader`."""
     if not every:
         return {}
     _, read = reader(every, **reading)
@@ -328,7 +328,7 @@ def find_damaged(every: Sequence[pathlib.Path], **reading: Any) -> dict[str, str
 
 
 def note_damaged(damaged: dict[str, str]) -> list[str]:
-    """Return a note with the names of the files that are left out, as returned by `find_damaged`."""
+    """Note the names of the files that are left out, as returned by `find_damaged`."""
     if not damaged:
         return []
     names = list_names(f"{display_path(path)} ({reason[:60]})" for path, reason in damaged.items())
@@ -346,7 +346,7 @@ def progress(items: Collection[Item]) -> Iterable[Item]:
 
 
 def pixel_range(pixels: str) -> tuple[float, float]:
-    """Return (low, high) of a range ``low/high`` such as 0/4095; (0, 1) for "".
+    """Read (low, high) of a range ``low/high`` such as 0/4095; (0, 1) for "".
 
     Raises
     ------
@@ -362,7 +362,7 @@ def pixel_range(pixels: str) -> tuple[float, float]:
 
 
 def note_pages(every: Sequence[pathlib.Path]) -> list[str]:
-    """Return a list with one sentence about the images with several pages, of which `image` reads the first; else [].
+    """Note the images with several pages, of which `image` reads the first, in one sentence; else [].
 
     Parameters
     ----------
@@ -382,7 +382,7 @@ def note_pages(every: Sequence[pathlib.Path]) -> list[str]:
 
 
 def _read_header(source, read, default):
-    """Return `read(picture)` of an image that is opened, but not decoded; the default for other files."""
+    """Run `read(picture)` on an image that is opened, but not decoded; the default for other files."""
     try:
         with _pillow().Image.open(source, formats=_FORMATS) as picture:
             return read(picture)
@@ -391,12 +391,12 @@ def _read_header(source, read, default):
 
 
 def form_of(path: pathlib.Path) -> str:
-    """Return the format and size of an image file, such as ``JPEG 640 480``; "" of another file."""
+    """Read the format and size of an image file, such as ``JPEG 640 480``; "" of another file."""
     return _read_header(path, lambda picture: f"{picture.format} {picture.width} {picture.height}", "")
 
 
 def image(path: pathlib.Path, *, size: int = 0, crop: bool = False, window: str = "", pixels: str = "") -> np.ndarray:
-    """Return an image (H, W, 3 or 1): uint8, or float32 in [0, 1] if it has 16 or 32 bits.
+    """Read an image (H, W, 3 or 1): uint8, or float32 in [0, 1] if it has 16 or 32 bits.
 
     Of a file with several pages, this is the first page (`note_pages`).
 
@@ -441,7 +441,7 @@ def image(path: pathlib.Path, *, size: int = 0, crop: bool = False, window: str 
 
 
 def upright(picture: Image) -> Image:
-    """Return a Pillow image as viewers show it: mirrored and rotated by its EXIF orientation."""
+    """Turn a Pillow image as viewers show it: mirrored and rotated by its EXIF orientation."""
     picture.load()  # Pillow turns TIFF images itself when it loads them, and then removes the orientation
     if picture.getexif().get(_ORIENTATION, 1) == 1:
         return picture
@@ -453,7 +453,7 @@ _MAY_BE_TURNED = re.compile(rb"(?i:exif)|tiff:Orientation")
 
 
 def digest_of(path: pathlib.Path) -> bytes:
-    """Return the SHA-256 of a file's content; of a photo that is stored mirrored or rotated, with the orientation."""
+    """Compute the SHA-256 of a file's content; of a photo that is stored mirrored or rotated, with the orientation."""
     with open(path, "rb") as file:
         raw = file.read()
     total = hashlib.sha256(raw)
@@ -463,12 +463,12 @@ def digest_of(path: pathlib.Path) -> bytes:
 
 
 def _orientation_of(raw):
-    """Return the EXIF orientation of the bytes of an image; 1 of other files, which `image` names."""
+    """Read the EXIF orientation of the bytes of an image; 1 of other files, which `image` names."""
     return _read_header(io.BytesIO(raw), lambda picture: picture.getexif().get(_ORIENTATION, 1), 1)
 
 
 def _pillow():
-    """Return Pillow, which only files with images need."""
+    """Import Pillow, which only files with images need."""
     import PIL
     import PIL.Image
     import PIL.ImageOps
@@ -477,7 +477,7 @@ def _pillow():
 
 
 def _open(path, window):
-    """Return a Pillow image; with more than 8 bits, values are 0 to 65535."""
+    """Open a Pillow image; with more than 8 bits, values are 0 to 65535."""
     pillow = _pillow()
     if dicom.is_dicom(path):
         values = dicom.intensities(path, window)
@@ -490,7 +490,7 @@ def _open(path, window):
 
 
 def _scale(values, pixels, path):
-    """Return the values of an image of 32 bits, from the range `pixels` to [0, 1], as float32."""
+    """Scale the values of an image of 32 bits from the range `pixels` to [0, 1], as float32."""
     low, high = pixel_range(pixels)
     if odd := np.count_nonzero(~np.isfinite(values)):
         raise InputError(f"{display_path(path)}: {odd:,} pixels are NaN or infinite; replace them by numbers")
@@ -514,7 +514,7 @@ def _resize(picture, size, crop):
 
 
 def sound(path: pathlib.Path, *, rate: int, samples: int) -> np.ndarray:
-    """Return samples (T,) float32 in [-1, 1] of a PCM wav file, the mean of channels.
+    """Read samples (T,) float32 in [-1, 1] of a PCM wav file, the mean of channels.
 
     Parameters
     ----------
@@ -534,7 +534,7 @@ def sound(path: pathlib.Path, *, rate: int, samples: int) -> np.ndarray:
 
 
 def read_wav(path: pathlib.Path) -> tuple[np.ndarray, int]:
-    """Return (samples (T,) float32 in [-1, 1], rate in Hz) of a PCM wav file.
+    """Read (samples (T,) float32 in [-1, 1], rate in Hz) of a PCM wav file.
 
     Files with 8, 16, 24 and 32 bits per sample can be read.
     """
@@ -561,7 +561,7 @@ def read_wav(path: pathlib.Path) -> tuple[np.ndarray, int]:
 
 
 def numbers(path: pathlib.Path) -> np.ndarray:
-    """Return the numeric array (d,), (H, W) or (H, W, channels) of an npy file."""
+    """Read the numeric array (d,), (H, W) or (H, W, channels) of an npy file."""
     out = files.read_arrays(path)
     out = files.pick(out, "", path)
     if out.dtype.kind not in "iuf" or out.ndim not in (1, 2, 3):

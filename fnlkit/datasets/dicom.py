@@ -13,7 +13,7 @@ from fnlkit.core.errors import InputError, list_names
 
 
 def is_dicom(path: Path) -> bool:
-    """Return whether a file is DICOM.
+    """Whether a file is DICOM.
 
     The content decides, because many DICOM files have no file extension or a different one.
     """
@@ -25,7 +25,7 @@ def is_dicom(path: Path) -> bool:
 
 
 def span(window: str) -> tuple[float, float] | None:
-    """Return (low, high) of a window ``center/width`` such as 40/400; None for "".
+    """Read (low, high) of a window ``center/width`` such as 40/400; None for "".
 
     Raises
     ------
@@ -43,7 +43,7 @@ def span(window: str) -> tuple[float, float] | None:
 
 
 def pixels(path: Path, window: str = "") -> np.ndarray:
-    """Return a DICOM image.
+    """Read a DICOM image.
 
     Gray images are (H, W) float32: physical values (Hounsfield units in a CT), or, with `window`, intensities in [0, 1].  Color
     images are (H, W, 3) uint8, and gray images of 8 bits without slope and intercept (H, W) uint8 if there is no window.
@@ -69,7 +69,7 @@ def pixels(path: Path, window: str = "") -> np.ndarray:
 
 
 def intensities(path: Path, window: str = "") -> np.ndarray:
-    """Return a DICOM image as `pixels`, gray images as intensities: without a window, of the range that the header allows."""
+    """Read a DICOM image as `pixels`, gray images as intensities: without a window, of the range that the header allows."""
     header, values = _read(path)
     if values.ndim == 3:
         return values
@@ -84,7 +84,7 @@ def _scale(header, values, window):
 
 
 def _read(path):
-    """Return the header and the stored pixels of a file with one frame."""
+    """Read the header and the stored pixels of a file with one frame."""
     pydicom = _pydicom(path)
     header = pydicom.dcmread(path)
     if int(header.get("NumberOfFrames", 1) or 1) > 1:
@@ -119,12 +119,12 @@ def _is_identity(header):
 
 
 def _is_bytes(header):
-    """Return whether the physical values are bytes."""
+    """Whether the physical values are bytes."""
     return int(header.BitsStored) <= 8 and not int(header.get("PixelRepresentation", 0)) and _is_identity(header)
 
 
 def _range(header):
-    """Return the smallest and the largest physical value that a file with this header can have."""
+    """Smallest and largest physical value that a file with this header can have."""
     bits, signed = int(header.BitsStored), int(header.get("PixelRepresentation", 0))
     ends = [-(2 ** (bits - 1)), 2 ** (bits - 1) - 1] if signed else [0, 2**bits - 1]
     stored = np.arange(ends[0], ends[1] + 1) if header.get("ModalityLUTSequence") else np.array(ends)
@@ -133,7 +133,7 @@ def _range(header):
 
 
 def _unit(header):
-    """Return the unit of the physical values, or "" if the file states none."""
+    """Unit of the physical values, or "" if the file states none."""
     sequence = header.get("ModalityLUTSequence")
     unit = str((sequence[0].get("ModalityLUTType") if sequence else header.get("RescaleType")) or header.get("Units") or "")
     return "" if unit == "US" else unit  # US: unspecified
@@ -145,7 +145,7 @@ _OTHERS = (".png", ".jpg", ".jpeg", ".bmp", ".ppm", ".pgm", ".webp", ".tif", ".t
 
 
 def common_window(files: Sequence[Path], window: str = "") -> dict[str, Any]:
-    """Return the window over the physical values of all gray DICOM files, from their headers.
+    """Find the window over the physical values of all gray DICOM files, from their headers.
 
     Parameters
     ----------
@@ -194,7 +194,7 @@ def common_window(files: Sequence[Path], window: str = "") -> dict[str, Any]:
 
 
 def choose_window(found: Mapping[str, Any], window: str, name: str, of_site: bool) -> tuple[str, str, list[str]]:
-    """Return (window of the images, window in the checksum, notes).
+    """Choose (window of the images, window in the checksum, notes).
 
     Parameters
     ----------

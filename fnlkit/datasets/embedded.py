@@ -29,7 +29,7 @@ _NEVER_ZERO = ("trestbps", "chol")
 def mriqc(
     *, label: Literal["published", "rater_1", "rater_2", "rater_3"] = "published", where: Path, download: bool = False
 ) -> "Dataset":
-    """Return the image-quality metrics of 1,101 brain scans from 17 sites.
+    """Load the image-quality metrics of 1,101 brain scans from 17 sites.
 
     The fields `rater_1`, `rater_2` and `rater_3` contain the ratings: exclude, doubtful, accept, or "" without a rating.  The
     label is exclude, or accept for both other ratings.  The test set contains 265 scans of two other sites, with the ratings
@@ -57,7 +57,7 @@ def mriqc(
 
 @check_arguments
 def heart(*, flamby: bool = False, where: Path, download: bool = False) -> "Dataset":
-    """Return UCI's heart disease data: 920 patients of four hospitals.
+    """Load UCI's heart disease data: 920 patients of four hospitals.
 
     The labels are results of angiography, the reference standard, and are declared true.  The test set contains the 254 test
     patients of FLamby (fed_heart_disease).  The field `num` is the diagnosis in UCI's table, 0 to 4.  A blood pressure or
@@ -91,7 +91,7 @@ def _arrays(name):
 
 
 def _dataset(name, columns, where, **lists):
-    """Return the Dataset of a table, encoded like a user's table."""
+    """Make the Dataset of a table, encoded like a user's table."""
     table = Table(name, columns, list(range(1, len(columns["label"]) + 1)))
     data = Manifest(name, lists=lists, table=table).dataset(where)
     data.name = name

@@ -18,7 +18,7 @@ _SETTLED = 2.0  # seconds: a more recently changed file can change again without
 def cache_json(
     name: str, compute: Callable[[], Any], *, files: Iterable[str | os.PathLike[str]], where: Path, reading: str = ""
 ) -> Any:
-    """Return ``compute()``, a plain JSON value, or the cached result for the files.
+    """Compute ``compute()``, a plain JSON value, or read the cached result for the files.
 
     Parameters
     ----------

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def assign_folds(federation: Federation, folds: int, seed: int) -> np.ndarray:
-    """Return the fold (n,) of each sample: stratified by given label at each client, -1 for samples that always train.
+    """Assign samples (n,) to folds: stratified by given label at each client, -1 for samples that always train.
 
     Samples of one group (fnlkit.datasets.groups) have the same fold, and so have samples that several clients hold.
 
@@ -56,7 +56,7 @@ def assign_folds(federation: Federation, folds: int, seed: int) -> np.ndarray:
 
 
 def without(federation: Federation, positions: np.ndarray) -> Federation:
-    """Return the federation without some of the clients' samples.
+    """Remove some of the clients' samples from a federation.
 
     Parameters
     ----------

@@ -33,7 +33,7 @@ _NUMBERED = re.compile(r"(^|[_\s])(id|ids|no|nr|num|number|key|mrn|code)$|Id$|ID
 
 
 def number_groups(names: Sequence[Any] | np.ndarray, within: Sequence[Any] | np.ndarray | None = None) -> np.ndarray | None:
-    """Return the number of each sample's group (n,) int64, from 0 in the order of occurrence; None if no group has two samples.
+    """Number each sample's group (n,) int64, from 0 in the order of occurrence; None if no group has two samples.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ def of_parts(
     sites: Sequence[Any] | np.ndarray | None = None,
     test_sites: Sequence[Any] | np.ndarray | None = None,
 ) -> tuple[np.ndarray | None, np.ndarray | None, list[str]]:
-    """Return the groups (n,) of training and (n_test,) of test samples, and notes; None, None, [] if no group has two samples.
+    """Number groups (n,) of training and (n_test,) of test samples, with notes; None, None, [] if no group has two samples.
 
     Parameters
     ----------
@@ -94,14 +94,14 @@ def of_parts(
 
 
 def note_groups(groups: np.ndarray | None) -> list[str]:
-    """Return a note on the groups (n,) of the training samples."""
+    """Note the groups (n,) of the training samples."""
     if groups is None:
         return []
     return [f"{len(groups):,} training samples belong to {len(np.unique(groups)):,} groups, which are never divided"]
 
 
 def find_names(names: Collection[str], texts_of: Callable[[str], list[str]]) -> list[str]:
-    """Return the columns that contain groups, by name, and by values for names with other meanings.
+    """Find the columns that contain groups, by name, and by values for names with other meanings.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ def find_names(names: Collection[str], texts_of: Callable[[str], list[str]]) -> 
 
 
 def with_groups(dataset: Dataset, name: str) -> Dataset:
-    """Return the data set with the groups of a field.
+    """Add the groups of a field to a data set.
 
     Parameters
     ----------
@@ -140,7 +140,7 @@ def with_groups(dataset: Dataset, name: str) -> Dataset:
 
 
 def class_of_groups(labels: np.ndarray, groups: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return (names (G,) of the groups, sorted; the group (n,) of each sample, 0 to G - 1; the class (G,) of each group).
+    """Find (sorted names (G,) of the groups, group (n,) of each sample from 0 to G - 1, class (G,) of each group).
 
     The class of a group is its most frequent label, and ties go to the lower class.  For labels that are not classes, it is 0.
 
@@ -163,19 +163,19 @@ def class_of_groups(labels: np.ndarray, groups: np.ndarray) -> tuple[np.ndarray,
 
 
 def of_federation(federation: Federation) -> np.ndarray | None:
-    """Return the group (n,) of each sample from 0 on, or None: the group of the data, or else the sample of a vote."""
+    """Group (n,) of each sample from 0 on, or None: the group of the data, or else the sample of a vote."""
     numbers = federation.extra.get("group", federation.extra.get("sample_of"))
     return None if numbers is None else np.unique(numbers, return_inverse=True)[1]
 
 
 def count_groups(federation: Federation, positions: np.ndarray) -> int:
-    """Return the number of groups to which samples belong; the number of samples if the federation has no groups."""
+    """Count the groups to which samples belong; the number of samples if the federation has no groups."""
     groups = of_federation(federation)
     return len(positions) if groups is None else len(np.unique(groups[positions]))
 
 
 def shared_groups(federation: Federation) -> int:
-    """Return the number of groups with samples at several clients, which only schemes that follow the data make."""
+    """Count the groups with samples at several clients, which only schemes that follow the data make."""
     groups = federation.extra.get("group")
     if groups is None or not len(federation):
         return 0
@@ -184,7 +184,7 @@ def shared_groups(federation: Federation) -> int:
 
 
 def doubt_groups(names: Collection[str], texts_of: Callable[[str], list[str]]) -> list[str]:
-    """Return a note for each column that repeats like identifiers of groups; arguments as for `find_names`."""
+    """Note each column that repeats like identifiers of groups; arguments as for `find_names`."""
     return [
         f"{name!r} has {len(set(texts)):,} values in {len(texts):,} rows, like identifiers of groups such as patients; if rows "
         f"with the same value belong together, write group={name!r}"
@@ -194,7 +194,7 @@ def doubt_groups(names: Collection[str], texts_of: Callable[[str], list[str]]) -
 
 
 def repeats_like_groups(name: str, texts: Sequence[str]) -> bool:
-    """Return whether the values of a column repeat like identifiers of groups: ``p017``, or ``100231`` in a column ``mrn``.
+    """Whether the values of a column repeat like identifiers of groups: ``p017``, or ``100231`` in a column ``mrn``.
 
     There are at least ten different values without spaces, each about twice or more often.  At most a fifth of them occurs
     once, and none in more than a tenth of the rows.  Nearly all have digits, and letters too, unless the name of the column

@@ -34,7 +34,7 @@ NONE, SEVERAL = -1, -2
 
 
 def normal_name(column: str) -> str:
-    """Return the name of a column in lower case with underscores."""
+    """Name of a column in lower case with underscores."""
     return column.strip().lower().replace(" ", "_")
 
 
@@ -59,11 +59,11 @@ class Samples:
                 self._file.setdefault(text.rsplit("/", 1)[-1], set()).add(position)
 
     def example(self) -> str:
-        """Return one id, for messages."""
+        """One id, for messages."""
         return next(iter(self._exact), "")
 
     def find(self, text: str) -> int:
-        """Return the position of the sample with this id, path, URL or unique file name; `NONE` or `SEVERAL` otherwise."""
+        """Find the position of the sample with this id, path, URL or unique file name; `NONE` or `SEVERAL` otherwise."""
         if text not in self._cache:
             self._cache[text] = self._find(text)
         return self._cache[text]
@@ -93,12 +93,12 @@ class Samples:
         return NONE
 
     def match(self, texts: Iterable[str]) -> np.ndarray:
-        """Return the position (m,) of each text, as `find`."""
+        """Find the position (m,) of each text, as `find`."""
         return np.array([self.find(text.strip()) for text in texts], np.int64)
 
 
 def samples_of(federation: "Federation") -> Samples:
-    """Return the Samples of a federation: by id and by path, or by position if it has neither."""
+    """List the Samples of a federation: by id and by path, or by position if it has neither."""
     known = [list(map(str, federation.extra[name])) for name in ("sample_id", "sample_path") if name in federation.extra]
     return Samples(known or [list(map(str, range(len(federation.given))))])
 
@@ -136,7 +136,7 @@ class Asked:
 
 
 def find_samples(columns: Mapping[str, Sequence[str]], samples: Samples, asked: Asked) -> tuple[str, np.ndarray]:
-    """Return (name of the column, position (m,) of the sample of each row).
+    """Find (name of the column, position (m,) of the sample of each row).
 
     Columns of numbers are compared if they have a usual name, all others always; `TOOLS` never.  If a column of names or hashes
     names a sample in every row, columns of numbers do not count.
@@ -184,7 +184,7 @@ def find_samples(columns: Mapping[str, Sequence[str]], samples: Samples, asked: 
 
 
 def can_name(column: str, texts: Sequence[str], samples: Samples) -> bool:
-    """Return whether a column is no annotator in a table with a column per annotator.
+    """Whether a column is no annotator in a table with a column per annotator.
 
     It has the name of identifiers, times, or texts that name samples, or a tool added it.
     """
@@ -199,7 +199,7 @@ def _share(found):
 
 
 def _complete(name, texts, samples, asked, found=None):
-    """Return the positions of a column; raise InputError if a row names no sample or several."""
+    """Find the positions of a column; raise InputError if a row names no sample or several."""
     found = samples.match(texts) if found is None else found
     if (found == NONE).any():
         rows = np.flatnonzero(found == NONE)

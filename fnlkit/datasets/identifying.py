@@ -47,7 +47,7 @@ _TIMES = (631_152_000, 2_524_608_000)
 
 
 def reason_to_leave_out(name: str, texts: Sequence[str], values: np.ndarray, sites: Sequence[str] | None = None) -> str | None:
-    """Return the kind of a column that identifies rows, such as "row numbers" or "dates", or None.
+    """Kind of a column that identifies rows, such as "row numbers" or "dates", or None.
 
     Parameters
     ----------
@@ -99,12 +99,12 @@ def reason_to_leave_out(name: str, texts: Sequence[str], values: np.ndarray, sit
 
 
 def has_id_name(name: str) -> bool:
-    """Return whether a column has the name of identifiers, such as ``doc_id``, ``DocID`` or ``case no``."""
+    """Whether a column has the name of identifiers, such as ``doc_id``, ``DocID`` or ``case no``."""
     return _NAMES.search(_plain(name)) is not None
 
 
 def note_columns(x: Any, name: str) -> list[str]:
-    """Return a note if columns of an array without names are like row numbers, identifiers or Unix times.
+    """Note columns of an array without names that are like row numbers, identifiers or Unix times.
 
     Parameters
     ----------
@@ -135,7 +135,7 @@ def note_columns(x: Any, name: str) -> list[str]:
 
 
 def _plain(name):
-    """Return a name in lower case, unless it ends in Id, ID or No."""
+    """Write a name in lower case, unless it ends in Id, ID or No."""
     name = name.strip()
     return name if re.search(r"(?<=[a-z])(Id|ID|No)$", name) else name.lower()
 
@@ -148,7 +148,7 @@ def _by_site(numbers, sites):
 
 
 def _form_of(cells):
-    """Return the kind of texts by their form, or None."""
+    """Kind of texts by their form, or None."""
     share = lambda form: np.mean([form.fullmatch(text) is not None for text in cells])  # noqa: E731
     if are_dates(cells):
         return "dates or times"
@@ -171,7 +171,7 @@ def _are_times(numbers):
 
 
 def _chance_to_differ(numbers):
-    """Return the logarithm of R! / (R - n)! / R^n of n different whole numbers in a range of R."""
+    """Logarithm of R! / (R - n)! / R^n of n different whole numbers in a range of R."""
     size, width = len(numbers), float(numbers.max() - numbers.min()) + 1
     if size < 2 or width > 1e9:
         return 0.0

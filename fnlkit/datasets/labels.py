@@ -26,7 +26,7 @@ _DOUBTFUL = ("nan", "na", "n/a", "none", "null", "?", "unknown", "-1", "missing"
 def classes_of(
     texts: Sequence[str], *, true: Sequence[str] = (), others: Collection[str] = (), of_site: bool = False
 ) -> tuple[list[str], np.ndarray, np.ndarray, list[str]]:
-    """Return (class names, labels, true labels, notes) of texts; -1 is a missing label.
+    """Find (class names, labels, true labels, notes) of texts; -1 is a missing label.
 
     Equal values in different spellings are one class (fnlkit.datasets.spelling).  Classes are sorted by value if all are
     numbers, otherwise by letters and the numbers in them.
@@ -69,7 +69,7 @@ def classes_of(
 
 
 def whole_labels(values: np.ndarray, name: str) -> np.ndarray:
-    """Return labels (n,) as int64 or texts, from whole numbers, booleans, whole floats or texts of shape (n,) or (n, 1).
+    """Convert whole numbers, booleans, whole floats or texts of shape (n,) or (n, 1) to labels (n,), int64 or texts.
 
     NaN is a missing label, -1, and None is the empty text.
 
@@ -103,7 +103,7 @@ def whole_labels(values: np.ndarray, name: str) -> np.ndarray:
 def drop_unknown(
     names: list[str], labels: np.ndarray, true: np.ndarray, in_test: np.ndarray
 ) -> tuple[list[str], np.ndarray, np.ndarray, list[str]]:
-    """Return (names, labels, true labels, notes) without classes such as -1 and ``?`` that only test samples have.
+    """Remove classes such as -1 and ``?`` that only test samples have: (names, labels, true labels, notes).
 
     These samples have no label: they are predicted, and not scored.
 
@@ -145,7 +145,7 @@ def must_repeat(names: Sequence[str], samples: int) -> None:
 
 
 def doubts(names: Sequence[str], labels: np.ndarray) -> list[str]:
-    """Return warnings about suspicious classes.
+    """Warn about suspicious classes.
 
     Parameters
     ----------
@@ -187,7 +187,7 @@ def doubts(names: Sequence[str], labels: np.ndarray) -> list[str]:
 
 
 def _find_misspellings(names, counts):
-    """Return pairs (rare class, class of a similar name with many more samples), of at most _MOST_RARE rare classes."""
+    """Find pairs (rare class, class of a similar name with many more samples), of at most _MOST_RARE rare classes."""
     out = []
     for i in np.flatnonzero((counts > 0) & (counts <= _RARE))[:_MOST_RARE]:
         text = names[i].lower()
@@ -211,7 +211,7 @@ def _number(text):
 
 
 def _find_joined(names, mark):
-    """Return the class names that consist of several parts joined by a mark.
+    """Find the class names that consist of several parts joined by a mark.
 
     If the mark is not a vertical bar, each part must also occur elsewhere.
     """

@@ -17,7 +17,7 @@ _USUAL = (1, 3)
 
 
 def layout_of(values: np.ndarray) -> str:
-    """Return the text of the array ``layout``, which must be one of `LAYOUTS`."""
+    """Read the text of the array ``layout``, which must be one of `LAYOUTS`."""
     text = str(values.reshape(-1)[0]) if values.size == 1 else ""
     if text not in LAYOUTS:
         raise InputError(f"`layout` is {values.reshape(-1)[:3].tolist()}; write one text, {' or '.join(LAYOUTS)}")
@@ -25,7 +25,7 @@ def layout_of(values: np.ndarray) -> str:
 
 
 def rate_of(values: np.ndarray) -> int:
-    """Return the sample rate in Hz from the array ``sample_rate``.
+    """Read the sample rate in Hz from the array ``sample_rate``.
 
     InputError is raised unless the array contains one valid number.
     """
@@ -35,7 +35,7 @@ def rate_of(values: np.ndarray) -> int:
 
 
 def lay_out(x: np.ndarray | Rows, name: str, rate: int, layout: str = "") -> tuple[np.ndarray | Rows, str, str]:
-    """Return (samples in the layout of Dataset, kind, a note or "").
+    """Lay out samples as in Dataset: (samples, kind, a note or "").
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def lay_out(x: np.ndarray | Rows, name: str, rate: int, layout: str = "") -> tup
 
 
 def channels_last(x: np.ndarray | Rows, name: str, layout: str = "") -> tuple[np.ndarray | Rows, str]:
-    """Return (images with channels last, a note or "").
+    """Move channels of images to the last axis: (images, a note or "").
 
     If only one end of the shape is 1 or 3, this end is the channels.  Otherwise, the two equal sides are height and width, or
     the channels are the end that is smaller than both other sides.
@@ -126,7 +126,7 @@ def _channels_first(shape, name):
 
 
 def _sixteen_bits(x):
-    """Return 16-bit images as float32 in [0, 1]; different values stay different."""
+    """Convert 16-bit images to float32 in [0, 1]; different values stay different."""
     return x.astype(np.float32) / 65535
 
 

@@ -67,7 +67,7 @@ _KNOWN = {
 
 
 def registry() -> dict[str, str]:
-    """Return a dict from the names of the known data sets to one-line descriptions."""
+    """List the known data sets: names and one-line descriptions."""
     return {name: line for name, (_, line) in _KNOWN.items()}
 
 
@@ -75,7 +75,7 @@ def registry() -> dict[str, str]:
 def load(
     name: str | os.PathLike[str], *, cache: str | os.PathLike[str] | None = None, download: bool = False, of_site: bool = False
 ) -> Dataset:
-    """Return a data set by name, spec or path.
+    """Load a data set by name, spec or path.
 
     Parameters
     ----------
@@ -142,7 +142,7 @@ def _reader(name):
 
 
 def required_parameters(name: str) -> list[str]:
-    """Return the parameters without which a known data set cannot be read, such as ``path`` of ``folder``.
+    """Parameters without which a known data set cannot be read, such as ``path`` of ``folder``.
 
     Parameters
     ----------
@@ -154,7 +154,7 @@ def required_parameters(name: str) -> list[str]:
 
 
 def _of_user(spec):
-    """Return the data set of a user's loader, ``FILE.py:NAME``: a function that returns a Dataset, or arrays as in an npz.
+    """Load the data set of a user's loader, ``FILE.py:NAME``: a function that returns a Dataset, or arrays as in an npz.
 
     Raises
     ------
@@ -183,7 +183,7 @@ def _of_user(spec):
 
 
 def votes(*, data: str | Spec, where: pathlib.Path, download: bool = False) -> Dataset:
-    """Return a data set with one row per vote of an annotator on a training sample; see fnlkit.datasets.votes.by_vote.
+    """Load a data set with one row per vote of an annotator on a training sample; see fnlkit.datasets.votes.by_vote.
 
     Parameters
     ----------
@@ -197,7 +197,7 @@ def votes(*, data: str | Spec, where: pathlib.Path, download: bool = False) -> D
 
 
 def sibling_path(name: str, suffix: str, *, cache: str | os.PathLike[str] | None = None) -> pathlib.Path:
-    """Return the path of a file next to a data set, or in the cache folder.
+    """Path of a file next to a data set, or in the cache folder.
 
     The suffix is appended to the path of a user's data set.  For a known data set, the file is in the cache folder.
 
@@ -225,7 +225,7 @@ def sibling_path(name: str, suffix: str, *, cache: str | os.PathLike[str] | None
 
 
 def ledger_path(chosen: str | os.PathLike[str] | None, dataset: str) -> str | os.PathLike[str] | None:
-    """Return the path of the ledger: as given, next to the data by default, None for ``none``."""
+    """Path of the ledger: as given, next to the data by default, None for ``none``."""
     if chosen is not None:
         return None if chosen == "none" else chosen
     return sibling_path(dataset, ".ledger")
@@ -239,7 +239,7 @@ def new_samples(
     skip_damaged: bool = False,
     say: Callable[[str], object] | None = None,
 ) -> tuple[list[str], np.ndarray | Rows]:
-    """Return (names, samples) of new data; see fnlkit.datasets.new_data."""
+    """Read (names, samples) of new data; see fnlkit.datasets.new_data."""
     from fnlkit.datasets import new_data
 
     how: dict[str, Any] = {"unlabeled": unlabeled, "skip_damaged": skip_damaged, "say": say}
@@ -247,7 +247,7 @@ def new_samples(
 
 
 def present(name: str, *, cache: str | os.PathLike[str] | None = None) -> bool:
-    """Return whether the files of a known data set exist, without reading them.
+    """Whether the files of a known data set exist, without reading them.
 
     Parameters
     ----------
@@ -260,12 +260,12 @@ def present(name: str, *, cache: str | os.PathLike[str] | None = None) -> bool:
 
 
 def card(name: str) -> str:
-    """Return the card (Markdown) of a known data set."""
+    """Read the card (Markdown) of a known data set."""
     if name not in _KNOWN:
         raise InputError(f"no card for {name!r}{nearest(name, _KNOWN)}; `fnlkit data` lists all")
     return resources.files("fnlkit.data").joinpath(f"{name}.md").read_text(encoding="utf-8")
 
 
 def to_dataset(dataset: str | os.PathLike[str] | Dataset) -> Dataset:
-    """Return the Dataset of a name or path. A Dataset is returned unchanged."""
+    """Load the Dataset of a name or path. A Dataset is returned unchanged."""
     return load(os.fspath(dataset)) if isinstance(dataset, (str, os.PathLike)) else dataset

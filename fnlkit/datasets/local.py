@@ -52,7 +52,7 @@ _CLOTHING = ["T-Shirt", "Shirt", "Knitwear", "Chiffon", "Sweater", "Hoodie", "Wi
 
 
 def load_folder(path: Path, *, where: Path, of_site: bool = False) -> Dataset:
-    """Return the data set in a folder.
+    """Load the data set in a folder.
 
     The folder contains x_train.npy and related files, Clothing1M's lists, one npz per site, or images.
     `of_site`: as for `folder`.
@@ -67,7 +67,7 @@ def load_folder(path: Path, *, where: Path, of_site: bool = False) -> Dataset:
 
 
 def npz(path: Path, *, where: Path, of_site: bool = False) -> Dataset:
-    """Return the data set of an npz with x_train, y_train, and x_test, y_test if any.
+    """Load the data set of an npz with x_train, y_train, and x_test, y_test if any.
 
     The labels are *observed*, that is, possibly wrong, unless ``y_train_true`` (n,) declares the true labels, or
     ``y_test_true`` the true labels of the test samples.  Labels are whole numbers from 0 on (also floats), booleans, or texts,
@@ -93,7 +93,7 @@ def npz(path: Path, *, where: Path, of_site: bool = False) -> Dataset:
 
 
 def npy(path: Path, *, where: Path, of_site: bool = False) -> Dataset:
-    """Return the data set of a folder with x_train.npy, y_train.npy and others.
+    """Load the data set of a folder with x_train.npy, y_train.npy and others.
 
     Each npy file is an array as in `npz`, with the same optional arrays.
 
@@ -119,7 +119,7 @@ def _name_arrays(path, arrays, found, where, of_site):
 
 
 def _rename(arrays):
-    """Return arrays with the names of MedMNIST's files under the names of `from_arrays`.
+    """Rename arrays with the names of MedMNIST's files to the names of `from_arrays`.
 
     MedMNIST has ``train_images``, ``train_labels`` (n, 1), the same for ``test`` and ``val``.  Validation samples are not used.
     """
@@ -138,7 +138,7 @@ def _rename(arrays):
 
 
 def from_arrays(name: str, arrays: Mapping[str, Any], *, of_site: bool = False) -> Dataset:
-    """Return the Dataset of arrays with the names that an npz file has: x_train, y_train, class_names, ...
+    """Make the Dataset of arrays with the names that an npz file has: x_train, y_train, class_names, ...
 
     `of_site`: as for `folder`.
 
@@ -230,7 +230,7 @@ def from_arrays(name: str, arrays: Mapping[str, Any], *, of_site: bool = False) 
 
 
 def _note_empty_classes(names, labels, true, named):
-    """Return a note if no sample has some of the classes: labels counted from 1 have a class 0."""
+    """Note that no sample has some of the classes: labels counted from 1 have a class 0."""
     present = np.unique(np.concatenate([*labels, *([] if true is None else [true])]))
     empty = np.setdiff1d(np.arange(len(names)), present)
     if not len(empty):
@@ -248,7 +248,7 @@ def _note_empty_classes(names, labels, true, named):
 
 
 def _groups_in(fields, arrays):
-    """Return the groups of training and test samples and notes, from `groups_train`, `patient_id_train`, ... and *_test."""
+    """Read the groups of training and test samples and notes, from `groups_train`, `patient_id_train`, ... and *_test."""
     names = find_names(fields, lambda name: fields[name].astype(str).tolist())
     if len(names) > 1:
         both = " or ".join(f"`{name}_train`" for name in names)
@@ -262,7 +262,7 @@ def _groups_in(fields, arrays):
 
 
 def _votes(values):
-    """Return votes as an array, or raise InputError unless some annotator labeled a sample."""
+    """Read votes as an array, or raise InputError unless some annotator labeled a sample."""
     values = whole_votes(np.asarray(values))
     if values.ndim != 2 or values.dtype.kind not in "iu" or not values.size or values.max() < 0:
         raise InputError(f"`votes_train` is {values.dtype} {values.shape}; expected whole numbers (n, A), some of them labels")
@@ -280,7 +280,7 @@ def _labels(values, name, least=0):
 
 
 def _name_labels(arrays):
-    """Return (arrays whose labels are whole numbers, notes); texts are classes in the order of `class_names`, or sorted."""
+    """Number labels (arrays, notes); texts are classes in the order of `class_names`, or sorted."""
     keys = [key for key in ("y_train", "y_test", "y_train_true", "y_test_true") if key in arrays and np.size(arrays[key])]
     labels = {key: whole_labels(arrays[key], key) for key in keys}
     in_words = [key for key in keys if labels[key].dtype.kind == "U"]
@@ -301,7 +301,7 @@ def _name_labels(arrays):
 
 
 def split(labels: np.ndarray, share: float = 0.2, groups: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Return (train, test) positions of a fixed stratified split.
+    """Draw (train, test) positions of a fixed stratified split.
 
     The split is the same on every machine.
 
@@ -341,7 +341,7 @@ def folder(
     download: bool = False,
     of_site: bool = False,
 ) -> Dataset:
-    """Return the data set of a folder of images or wav files.
+    """Load the data set of a folder of images or wav files.
 
     The folder has the form PATH/train/CLASS/* with PATH/test/CLASS/*, or PATH/CLASS/*, which is split 80 to 20.
     PATH/SITE/CLASS/* has no test set: `partition` holds out a share at each site.  Files are recognized by their extension, or
@@ -471,7 +471,7 @@ def folder(
 
 
 def _group_names(files, parts, label, group):
-    """Return the folder of each file at the level `group`, with the site, or "" for a file above this level."""
+    """Folder of each file at the level `group`, with the site, or "" for a file above this level."""
     out = []
     for file in files:
         below = next(file.relative_to(part) for part in parts if file.is_relative_to(part)).parts[:-1]
@@ -481,7 +481,7 @@ def _group_names(files, parts, label, group):
 
 
 def with_options(source: str, parameter: str, **options: Any) -> str:
-    """Return the spec of a folder of images or wav files with further options of `folder`.
+    """Write the spec of a folder of images or wav files with further options of `folder`.
 
     Raises
     ------
@@ -495,7 +495,7 @@ def with_options(source: str, parameter: str, **options: Any) -> str:
 
 
 def _samples_of(part, name, label, skipped):
-    """Return the samples in the folders of a class, sorted by name.
+    """List the samples in the folders of a class, sorted by name.
 
     A class has one folder, or one at each site.  Other files are appended to `skipped`.
     """
@@ -508,7 +508,7 @@ def _samples_of(part, name, label, skipped):
 
 
 def _beside(path, parts, label):
-    """Return the files outside all class folders.
+    """List the files outside all class folders.
 
     They are at the top, next to train and test, or next to the class folders of a site.
     """
@@ -519,7 +519,7 @@ def _beside(path, parts, label):
 
 
 def _note_skipped(path, skipped):
-    """Return a list with one sentence about skipped files, or an empty list."""
+    """Note skipped files in one sentence, or an empty list."""
     if not skipped:
         return []
     names = list_names(display_path(file.relative_to(path).as_posix()) for file in sorted(skipped))
@@ -539,7 +539,7 @@ def _names_below(paths):
 
 
 def _can_be_sites(parts):
-    """Return whether the first level can be sites.
+    """Whether the first level can be sites.
 
     It contains only folders, without samples, and some of their sub-folders share names.
     """
@@ -551,7 +551,7 @@ def _can_be_sites(parts):
 
 
 def samples_in(folder: Path) -> tuple[list[Path], list[Path]]:
-    """Return (images or wav files, other files) of a folder and sub-folders, sorted.
+    """List (images or wav files, other files) of a folder and sub-folders, sorted.
 
     Raises
     ------
@@ -571,7 +571,7 @@ def samples_in(folder: Path) -> tuple[list[Path], list[Path]]:
 
 
 def clothing1m(*, path: str = "", size: int = 224, where: Path, download: bool = False) -> Dataset:
-    """Return Clothing1M from a folder with images/ and the published lists.
+    """Load Clothing1M from a folder with images/ and the published lists.
 
     The lists are in the folder or in annotations/.  The training set has one million noisy labels without known true labels.
     The test set consists of the 10,526 clean test images.
@@ -646,7 +646,7 @@ def _as_path(path, must_exist=True):
 
 
 def _of_files(path, parameters, train, test, names, where, content):
-    """Return (Dataset of images or sounds, the function that reads one file)."""
+    """Make (Dataset of images or sounds, the function that reads one file)."""
     must_be_names(list(names), len(names))
     labels, files = np.array([label for _, label in train], np.int64), [file for file, _ in (*train, *test)]
     kinds = {}

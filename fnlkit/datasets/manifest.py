@@ -84,7 +84,7 @@ def manifest(
     where: Path,
     download: bool = False,
 ) -> Dataset:
-    """Return the data set of a CSV or Parquet file with one row per sample.
+    """Load the data set of a CSV or Parquet file with one row per sample.
 
     Parameters
     ----------
@@ -137,12 +137,12 @@ def manifest(
 
 
 def is_manifest(text: str) -> bool:
-    """Return whether a text is the path of a table or a manifest spec."""
+    """Whether a text is the path of a table or a manifest spec."""
     return text.partition("(")[0] == "manifest" or (text.lower().endswith(ENDINGS) and os.path.isfile(from_home(text)))
 
 
 def with_labels(source: str, *, label: str = "", group: str = "", skip_damaged: bool = False) -> str:
-    """Return the spec of a table with another label column or another column of groups.
+    """Write the spec of a table with another label column or another column of groups.
 
     Parameters
     ----------
@@ -166,7 +166,7 @@ def with_labels(source: str, *, label: str = "", group: str = "", skip_damaged: 
 
 
 def open_manifest(text: str) -> Manifest:
-    """Return the Manifest for the path of a table or a manifest spec."""
+    """Open the Manifest for the path of a table or a manifest spec."""
     if os.path.isfile(from_home(text)):
         return Manifest(text)
     how = bind(parse(text, "DATA"), manifest, "data set", given=("where", "download")).keywords
@@ -258,7 +258,7 @@ class Manifest:
             self.table.notes += notes
 
     def _find_left_out(self):
-        """Return a dict from each column that identifies rows to its kind (fnlkit.datasets.identifying)."""
+        """Find the columns that identify rows, and their kinds (fnlkit.datasets.identifying)."""
         chosen = {
             name for option in ("categorical", "ordinal", "text", "numbers", "date") for name in self.lists.get(option, ())
         }
@@ -270,7 +270,7 @@ class Manifest:
         return out
 
     def texts(self, role: str) -> list[str] | None:
-        """Return the cells of the column with a role, or None if there is no such column; paths as they are written."""
+        """Read the cells of the column with a role, or None if there is no such column; paths as they are written."""
         read = self.table.raw if role == "path" else self.table.texts
         return read(self.roles[role]) if role in self.roles else None
 
@@ -281,7 +281,7 @@ class Manifest:
         return [] if "path" in self.roles else [name for name in self.table.columns if name not in left_out]
 
     def ids(self) -> list[str]:
-        """Return the name of each row: its id or path, a column of identifiers that is no feature, or ``row 7``."""
+        """Name each row: its id or path, a column of identifiers that is no feature, or ``row 7``."""
         names = self.texts("id") or self.texts("path")
         able = [
             name for name, kind in self.left_out.items() if "date" not in kind and (kind != "row numbers" or has_id_name(name))
@@ -297,7 +297,7 @@ class Manifest:
         shape: tuple[int, ...] | None = None,
         remember: Callable[[str, Callable[[], Any]], Any] | None = None,
     ) -> Sequence[np.ndarray | Rows]:
-        """Return the samples (n, ...) for each list of row indices.
+        """Read the samples (n, ...) for each list of row indices.
 
         Feature columns are encoded as `learned`; files are read by `decoded`.
         """
@@ -317,7 +317,7 @@ class Manifest:
 
     @cached_property
     def paths(self) -> list[Path]:
-        """Return the path of each row's file.
+        """Path of each row's file.
 
         Raises
         ------
@@ -335,12 +335,12 @@ class Manifest:
         return files
 
     def bare(self) -> list[int]:
-        """Return the indices of rows without a label; all rows without a label column."""
+        """Find the rows without a label; all rows without a label column."""
         texts = self.texts("label")
         return [row for row in range(len(self.table)) if texts is None or not texts[row]]
 
     def dataset(self, where: Path, learned: Sequence[dict[str, Any]] | None = None, *, of_site: bool = False) -> Dataset:
-        """Return the Dataset.
+        """Make the Dataset.
 
         Parameters
         ----------
@@ -469,7 +469,7 @@ class Manifest:
         return notes
 
     def _kind(self, train):
-        """Return (kind, notes) of the samples in files, from the first readable file."""
+        """Find (kind, notes) of the samples in files, from the first readable file."""
         files = [self.paths[row] for row in train]
         kind, read = self._reader(files)
         if kind != "array":
@@ -486,14 +486,14 @@ class Manifest:
         return columns.learn(self.table, self.features, train, site_names, **lists)
 
     def _display_cells(self, train, learned):
-        """Return the cells of the training rows as texts, for tables with free text; otherwise None."""
+        """Read the cells of the training rows as texts, for tables with free text; otherwise None."""
         if not any(column["kind"] == "text" for column in learned or ()):
             return None
         cells = [self.table.raw(column["name"]) for column in learned]
         return [[[column["name"], texts[row]] for column, texts in zip(learned, cells, strict=True)] for row in train]
 
     def _fields(self, train, sites):
-        """Return metadata of the training samples: the site and unused columns."""
+        """Collect metadata of the training samples: the site and unused columns."""
         taken = {*self.features, *(column for role, column in self.roles.items() if role not in ("annotator", "group"))}
         out = {} if sites is None else {"site": np.array([sites[row] for row in train])}
         for name in self.table.columns:
@@ -544,7 +544,7 @@ class Manifest:
         return np.array([SPLITS[text.lower()] == "test" for text in splits])
 
     def _left_out_but(self, learned):
-        """Return the columns that are left out, without those that partners agreed on."""
+        """Columns that are left out, without those that partners agreed on."""
         agreed = {column["name"] for column in learned or ()}
         return {name: kind for name, kind in self.left_out.items() if name not in agreed}
 
@@ -563,7 +563,7 @@ class Manifest:
         ]
 
     def _note_unseen(self, learned, test, spare):
-        """Return notes on categories of test rows and rows without a label that no training row has."""
+        """Note categories of test rows and rows without a label that no training row has."""
         parts = (("test rows", test), ("rows without a label", spare))
         return [note for what, rows in parts for note in columns.note_unseen(learned or (), self.table, rows, what)]
 
@@ -577,7 +577,7 @@ class Manifest:
 
 
 def _note_left_out(left_out):
-    """Return a note on columns that are no features, given as a dict from the name to the kind."""
+    """Note columns that are no features, given as a dict from the name to the kind."""
     if not left_out:
         return []
     names = list_names(f"{name!r} ({kind})" for name, kind in left_out.items())
@@ -593,7 +593,7 @@ def _as_list(value):
 
 
 def _list_names(option, value):
-    """Return the column names in a spec: ``[age, "body weight"]``, or a single name."""
+    """Read the column names in a spec: ``[age, "body weight"]``, or a single name."""
     names = [entry.name if isinstance(entry, Spec) else entry for entry in _as_list(value)]
     if not all(isinstance(name, str) for name in names):
         raise InputError(f'{option}: write column names, for example {option}=["age", "ward"]')
@@ -601,7 +601,7 @@ def _list_names(option, value):
 
 
 def _list_levels(value):
-    """Return {column: levels in order} of ``ordinal={grade: [low, medium, high]}``."""
+    """Read {column: levels in order} of ``ordinal={grade: [low, medium, high]}``."""
     out = {}
     for column, levels in value.items():
         out[column] = [spell(level.name if isinstance(level, Spec) else str(level)) for level in levels]

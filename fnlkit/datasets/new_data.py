@@ -38,7 +38,7 @@ def new_samples(
     skip_damaged: bool = False,
     say: Callable[[str], object] | None = None,
 ) -> tuple[list[str], np.ndarray | Rows]:
-    """Return (names, samples (n, ...)) of new data in the layout of a data set.
+    """Read (names, samples (n, ...)) of new data in the layout of a data set.
 
     Parameters
     ----------
@@ -127,14 +127,14 @@ def _of_folder(like, source, wanted, skip_damaged, say):
 
 
 def _scales_of(like):
-    """Return the options `window`, `pixels` and `crop` of a data set, which give new images the same scale."""
+    """Read the options `window`, `pixels` and `crop` of a data set, which give new images the same scale."""
     options = _options_of(like)
     scales: dict[str, Any] = {name: str(options[name]) for name in ("window", "pixels") if name in options}
     return scales | ({"crop": True} if options.get("crop") is True else {})
 
 
 def _options_of(like):
-    """Return the options in the spec of a data set."""
+    """Read the options in the spec of a data set."""
     try:
         return parse(like.name).parameters
     except InputError:  # a path with characters of a spec
@@ -142,7 +142,7 @@ def _options_of(like):
 
 
 def note_scale(like: Any, x: np.ndarray | Rows) -> list[str]:
-    """Return a note if features of new vectors (n, d) are far from those of the training samples.
+    """Note that features of new vectors (n, d) are far from those of the training samples.
 
     A feature is noted if half of its values are more than `_FAR` standard deviations from the mean.  Features of 0 and 1, such
     as categories, are left out.

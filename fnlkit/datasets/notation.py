@@ -37,7 +37,7 @@ _PATTERNS = {marks: _pattern(*marks) for marks in MARKS}
 
 
 def _split(text):
-    """Return (limit, digits, unit) of a cell, or None."""
+    """Split a cell into (limit, digits, unit), or None."""
     match = _CELL.fullmatch(re.sub(r"[\s\u00a0\u202f]+", " ", text).strip())
     if match is None or (match["money"] and match["unit"]):
         return None
@@ -45,7 +45,7 @@ def _split(text):
 
 
 def find_notation(texts: Sequence[str], *, comma: bool = False) -> dict[str, str] | None:
-    """Return the notation of the numbers in a column, or None if too few cells are numbers.
+    """Find the notation of the numbers in a column, or None if too few cells are numbers.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def find_notation(texts: Sequence[str], *, comma: bool = False) -> dict[str, str
 
 
 def read_numbers(texts: Sequence[str], notation: Mapping[str, str]) -> tuple[np.ndarray, list[int]]:
-    """Return (values (n,) float64, indices of cells that are no numbers in the notation).
+    """Read (values (n,) float64, indices of cells that are no numbers in the notation).
 
     A missing cell is NaN.  ``12 %`` is 12, a cell at a detection limit, such as ``<0.5``, is the limit, and a cell without a
     unit has the unit of the column.  A cell with another unit is none.
@@ -105,7 +105,7 @@ def read_numbers(texts: Sequence[str], notation: Mapping[str, str]) -> tuple[np.
 
 
 def describe_forms(texts: Sequence[str]) -> str:
-    """Return what a column of numbers looks like, such as "percentages ('12 %')", with an example of each form."""
+    """Describe a column of numbers, such as "percentages ('12 %')", with an example of each form."""
     forms: dict[str, str] = {}
     units: Counter[str] = Counter()
     for text in texts:
@@ -125,7 +125,7 @@ def describe_forms(texts: Sequence[str]) -> str:
 
 
 def looks_like_numbers(texts: Sequence[str], *, comma: bool = False) -> bool:
-    """Return whether a column of texts consists of numbers in one notation, of which some have a unit, a separator or a limit.
+    """Whether a column of texts has numbers in one notation, some of them with a unit, a separator or a limit.
 
     At least two different numbers must not be at a detection limit, so that ``<50`` and ``>=50`` are categories.
     """
@@ -139,7 +139,7 @@ def looks_like_numbers(texts: Sequence[str], *, comma: bool = False) -> bool:
 
 
 def note_notation(name: str, texts: Sequence[str], notation: Mapping[str, str]) -> str:
-    """Return a note on how a column is read, with the number of cells at a detection limit and of cells without the unit."""
+    """Note how a column is read, with the number of cells at a detection limit and of cells without the unit."""
     parts = [part for text in texts if (part := _split(text)) is not None]
     limits, bare = sum(bool(part[0]) for part in parts), sum(not part[2] for part in parts)
     unit, thousands = notation["unit"], notation["thousands"]

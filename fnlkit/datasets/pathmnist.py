@@ -18,7 +18,7 @@ CLASSES = ["adipose", "background", "debris", "lymphocytes", "mucus", "smooth mu
 
 
 def pathmnist(*, where: Path, download: bool = False) -> "Dataset":
-    """Return PathMNIST at 28 pixels, without validation images.
+    """Load PathMNIST at 28 pixels, without validation images.
 
     The file is in the cache folder, or in the folder of the package medmnist.
 

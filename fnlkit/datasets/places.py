@@ -27,12 +27,12 @@ PLACES = {
 
 
 def first(name: str, where: pathlib.Path) -> pathlib.Path:
-    """Return the preferred path of a data set's files, which `data get` uses."""
+    """Preferred path of a data set's files, which `data get` uses."""
     return where / PLACES[name][0][0]
 
 
 def find_path(name: str, where: pathlib.Path) -> pathlib.Path | None:
-    """Return the first path that contains a data set's files, or None.
+    """Find the first path that contains a data set's files, or None.
 
     Parameters
     ----------
@@ -51,18 +51,18 @@ def find_path(name: str, where: pathlib.Path) -> pathlib.Path | None:
 
 
 def find_file(folder: pathlib.Path, name: str) -> pathlib.Path | None:
-    """Return the path of a file in a folder or None; an idx file can be gzipped."""
+    """Find the path of a file in a folder or None; an idx file can be gzipped."""
     names = (name, f"{name}.gz") if name in _IDX else (name,)
     return next((folder / file for file in names if (folder / file).is_file()), None)
 
 
 def idx_files(folder: pathlib.Path) -> list[pathlib.Path | None]:
-    """Return the four files of an MNIST-like set: training and test images, labels."""
+    """Find the four files of an MNIST-like set: training and test images, labels."""
     return [find_file(folder, name) for name in _IDX]
 
 
 def cache_folder() -> pathlib.Path:
-    """Return the cache folder: FNLKIT_CACHE, XDG_CACHE_HOME/fnlkit or ~/.cache/fnlkit."""
+    """Choose the cache folder: FNLKIT_CACHE, XDG_CACHE_HOME/fnlkit or ~/.cache/fnlkit."""
     if os.environ.get("FNLKIT_CACHE"):
         return pathlib.Path(os.environ["FNLKIT_CACHE"])
     if os.environ.get("XDG_CACHE_HOME"):

@@ -35,12 +35,12 @@ _MAX_IDX = 64 * 2**20
 
 
 def digits(*, where: Path, download: bool = False) -> Dataset:
-    """Return scikit-learn's 8x8 digits, which are included in this package."""
+    """Load scikit-learn's 8x8 digits, which are included in this package."""
     return _included("digits", [str(digit) for digit in range(10)])[0]
 
 
 def spoken_digits(*, where: Path, download: bool = False) -> Dataset:
-    """Return the recordings of the Free Spoken Digit Dataset as mel spectrograms (16, 16), which are included in this package.
+    """Load recordings of the Free Spoken Digit Dataset as mel spectrograms (16, 16), which are included in this package.
 
     The speaker of each training recording is the field `site`.
     """
@@ -51,7 +51,7 @@ def spoken_digits(*, where: Path, download: bool = False) -> Dataset:
 
 
 def _included(name, class_names):
-    """Return (Dataset, arrays) of a file of this package."""
+    """Load (Dataset, arrays) of a file of this package."""
     arrays = files.read_arrays(resources.files("fnlkit.data").joinpath(f"{name}.npz").read_bytes())
     return _images(name, class_names, *(arrays[part] for part in ("x_train", "y_train", "x_test", "y_test"))), arrays
 
@@ -62,28 +62,28 @@ def _images(name, class_names, x_train, y_train, x_test, y_test, **more):
 
 
 def mnist(*, where: Path, download: bool = False) -> Dataset:
-    """Return MNIST from torchvision's files."""
+    """Load MNIST from torchvision's files."""
     names = [str(digit) for digit in range(10)]
     return _idx("mnist", "MNIST", names, ((0.1307,), (0.3081,)), where, download)
 
 
 def fashion_mnist(*, where: Path, download: bool = False) -> Dataset:
-    """Return Fashion-MNIST from Debian's folder or torchvision's files."""
+    """Load Fashion-MNIST from Debian's folder or torchvision's files."""
     return _idx("fashion-mnist", "FashionMNIST", _FASHION, ((0.2860,), (0.3530,)), where, download)
 
 
 def cifar10(*, where: Path, download: bool = False) -> Dataset:
-    """Return CIFAR-10 from torchvision's files."""
+    """Load CIFAR-10 from torchvision's files."""
     return _cifar("cifar10", "CIFAR10", ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)), where, download)
 
 
 def cifar100(*, where: Path, download: bool = False) -> Dataset:
-    """Return CIFAR-100 with its 20 superclasses from torchvision's files."""
+    """Load CIFAR-100 with its 20 superclasses from torchvision's files."""
     return _cifar("cifar100", "CIFAR100", ((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)), where, download)
 
 
 def eurosat(*, where: Path, download: bool = False) -> Dataset:
-    """Return EuroSAT (RGB), with 20 % of the images of each class in the test set.
+    """Load EuroSAT (RGB), with 20 % of the images of each class in the test set.
 
     EuroSAT has no published split.  The split is drawn with a fixed seed.
     """
@@ -96,7 +96,7 @@ def eurosat(*, where: Path, download: bool = False) -> Dataset:
 
 
 def speechcommands(*, where: Path, download: bool = False) -> Dataset:
-    """Return Speech Commands v0.02 as zero-padded waves of one second.
+    """Load Speech Commands v0.02 as zero-padded waves of one second.
 
     The speaker of each training clip is a field.
     """
@@ -105,7 +105,7 @@ def speechcommands(*, where: Path, download: bool = False) -> Dataset:
 
 
 def speechcommands12(*, where: Path, download: bool = False) -> Dataset:
-    """Return the 12-class task of Speech Commands v0.02 (Warden 2018).
+    """Load the 12-class task of Speech Commands v0.02 (Warden 2018).
 
     The classes are ten commands, `unknown` for all other words, and `silence`: one-second windows, half a second apart, of the
     six files with background noise. The training set contains all clips. The test set contains all clips of the commands;
@@ -131,7 +131,7 @@ def speechcommands12(*, where: Path, download: bool = False) -> Dataset:
 
 
 def _speech(name, where, download):
-    """Return the folder of Speech Commands v0.02, {part: clips in its published list}, the words, and [(clip, 0)]."""
+    """Find the folder of Speech Commands v0.02, {part: clips in its published list}, the words, and [(clip, 0)]."""
     target = places.first(name, where)
     remedy = f"unpack speech_commands_v0.02.tar.gz so that {target}/testing_list.txt exists"
     place = find_or_fetch(name, where, download, lambda: _fetch_speech(target), remedy)
@@ -154,7 +154,7 @@ def _fetch_speech(place):
 
 
 def _waves(name, place, lists, clips, class_names, label, tested=frozenset()):
-    """Return the data set of clips (path, first frame).
+    """Load the data set of clips (path, first frame).
 
     `tested` contains test clips that are missing from the published lists.
     """
@@ -184,7 +184,7 @@ def _waves(name, place, lists, clips, class_names, label, tested=frozenset()):
 
 @functools.lru_cache(1)  # a file with noise has many clips
 def _samples(path):
-    """Return the samples (T,) int16 of a wav file."""
+    """Read the samples (T,) int16 of a wav file."""
     return (sound(path, rate=RATE, samples=0) * 2**15).astype(np.int16)
 
 
@@ -194,7 +194,7 @@ def _clip(path, start):
 
 
 def _idx(name, torch_name, class_names, statistics, where, download):
-    """Return a data set from four idx files."""
+    """Load a data set from four idx files."""
     target = places.first(name, where)
     remedy = f"put {', '.join(f'{file}.gz' for file in places.PLACES[name][1])} into {target}"
     fetch = lambda: getattr(torchvision().datasets, torch_name)(str(where), download=True)  # noqa: E731
@@ -204,7 +204,7 @@ def _idx(name, torch_name, class_names, statistics, where, download):
 
 
 def _read_idx(path):
-    """Return the uint8 array of an idx file, plain or gzipped.
+    """Read the uint8 array of an idx file, plain or gzipped.
 
     At most 64 MiB are decompressed.
     """
@@ -248,7 +248,7 @@ def _cifar(name, torch_name, statistics, where, download):
 
 
 def find_or_fetch(name: str, where: Path, download: bool, fetch: Callable[[], object], remedy: str) -> Path:
-    """Return the path of a data set's files; if they are missing, call `fetch` if `download`, else raise an InputError."""
+    """Find the path of a data set's files; if they are missing, call `fetch` if `download`, else raise an InputError."""
     place = places.find_path(name, where)
     if place is None and download:
         with fetching(name, places.first(name, where)):
@@ -260,7 +260,7 @@ def find_or_fetch(name: str, where: Path, download: bool, fetch: Callable[[], ob
 
 
 def missing_files(name: str, what: str) -> InputError:
-    """Return the InputError for a data set whose files are missing; `what` is an alternative to the download."""
+    """Make the InputError for a data set whose files are missing; `what` is an alternative to the download."""
     return InputError(f"{name} is not on this machine: run `fnlkit data get {shlex.quote(name)}`, or {what}")
 
 

@@ -64,13 +64,13 @@ def find_votes(manifest: Any) -> None:
 
 
 def _is_other(name, taken):
-    """Return whether a column with the name of identifiers has another role than the sample, such as the patient."""
+    """Whether a column with the name of identifiers has another role than the sample, such as the patient."""
     plain = name.strip().lower().replace(" ", "_")
     return name in taken or plain in VOTE_ROLES["annotator"] or plain.startswith(_NO_SAMPLES)
 
 
 def _are_votes(manifest, label, sample, annotator):
-    """Return whether rows are votes: samples repeat, pairs with annotators do not, and another column describes samples."""
+    """Whether rows are votes: samples repeat, pairs with annotators do not, and another column describes samples."""
     sites = manifest.texts("site") or [""] * len(manifest.table)
     samples = list(zip(manifest.table.texts(sample), sites, strict=True))
     pairs = len(set(zip(samples, manifest.table.texts(annotator), strict=True)))
@@ -84,7 +84,7 @@ def _are_votes(manifest, label, sample, annotator):
 
 
 def merge_votes(manifest: Any) -> tuple[tuple[str, ...], Table]:
-    """Return (labels that occur, Table with one row per sample).
+    """Merge votes to (labels that occur, Table with one row per sample).
 
     If rows are votes of annotators, the votes on each sample are merged.  Otherwise, the table is returned unchanged.
 

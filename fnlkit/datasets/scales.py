@@ -21,7 +21,7 @@ _BYTES_OF_16 = 255 / 65535
 
 
 def scale_of(x: np.ndarray | Rows) -> dict[str, object]:
-    """Return ``dtype`` and ``range`` [low, high] of images (n, H, W, channels) as a network gets them: bytes are 0 to 1.
+    """Find ``dtype`` and ``range`` [low, high] of images (n, H, W, channels) as a network gets them: bytes are 0 to 1.
 
     The result is empty without images, such as at the server of a deployment.
     """
@@ -34,7 +34,7 @@ def scale_of(x: np.ndarray | Rows) -> dict[str, object]:
 
 
 def as_bytes(x: np.ndarray | Rows, known: Sequence[float]) -> np.ndarray | Rows:
-    """Return integers of 0 to 255 in a type with more bytes as uint8; other arrays unchanged.
+    """Convert integers of 0 to 255 in a type with more bytes to uint8; other arrays are unchanged.
 
     `known` is the range of the training images: those of 16 bits can have such values.
     """
@@ -47,7 +47,7 @@ def as_bytes(x: np.ndarray | Rows, known: Sequence[float]) -> np.ndarray | Rows:
 
 
 def match_scale(x: np.ndarray | Rows, dtype: str, known: Sequence[float], name: str) -> tuple[np.ndarray | Rows, str]:
-    """Return (new images on the scale of the training images, a note or "").
+    """Convert new images to the scale of the training images: (images, a note or "").
 
     Values of 0 to 255 are bytes in any type.
 

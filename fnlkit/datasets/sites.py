@@ -20,7 +20,7 @@ from fnlkit.datasets.layout import LAYOUTS, lay_out, layout_of, rate_of
 
 
 def npz_per_site(path: Path, *, where: Path) -> Dataset:
-    """Return the data set of a folder with one npz per site.
+    """Load the data set of a folder with one npz per site.
 
     The file name is the site name, which becomes the field `site`.  Each file contains ``x`` (n, ...) and ``y`` (n,) of whole
     numbers or texts, where -1 or "" is a missing label.  Optional arrays are ``split`` (n,) of the texts train and test
@@ -42,7 +42,7 @@ def npz_per_site(path: Path, *, where: Path) -> Dataset:
 
 
 def npz_of_one(path: Path, *, where: Path) -> Dataset:
-    """Return the data set of a single site's npz, with the same arrays as in `npz_per_site`.
+    """Load the data set of a single site's npz, with the same arrays as in `npz_per_site`.
 
     The site can have a single class or sample.
 
@@ -113,7 +113,7 @@ class _Part:
             raise InputError(f"`ids` contains {display_path(twin)} twice; ids must be unique")
 
     def _texts(self, values, name, names):
-        """Return labels as texts; "" is a missing label."""
+        """Convert labels to texts; "" is a missing label."""
         values = whole_labels(values, name)
         if values.dtype.kind == "U":
             return values.tolist()
@@ -124,7 +124,7 @@ class _Part:
 
 
 def _join(path, parts, of_site):
-    """Return the Dataset of all files, including samples without a label."""
+    """Join all files to a Dataset, including samples without a label."""
     texts, true = (sum((getattr(part, name) for part in parts), []) for name in ("labels", "true"))
     try:
         names, labels, true, merged = classes_of(texts, true=true, of_site=of_site)

@@ -42,7 +42,7 @@ _SCALES = (
 
 
 def spell(text: str) -> str:
-    """Return the one spelling of a text: 1 for 1.0 and +1, and other texts without spaces at the ends, as NFC.
+    """Spell a text in one way: 1 for 1.0 and +1, and other texts without spaces at the ends, as NFC.
 
     Examples
     --------
@@ -62,7 +62,7 @@ def spell(text: str) -> str:
 
 
 def spell_all(texts: Sequence[str]) -> list[str]:
-    """Return the one spelling of each cell of a column; 1e5 is a number only if all cells are numbers."""
+    """Spell each cell of a column in one way; 1e5 is a number only if all cells are numbers."""
     one = {text: spell(text) for text in set(texts)}
     if any(_DOUBTFUL.fullmatch(text.strip()) for text in one) and not all(map(is_number, one.values())):
         one = {text: text.strip() if _DOUBTFUL.fullmatch(text.strip()) else spelled for text, spelled in one.items()}
@@ -70,22 +70,22 @@ def spell_all(texts: Sequence[str]) -> list[str]:
 
 
 def is_number(text: str) -> bool:
-    """Return whether a text is empty or a number without leading zeros."""
+    """Whether a text is empty or a number without leading zeros."""
     return not text or _NUMBER.fullmatch(text) is not None
 
 
 def is_code(text: str) -> bool:
-    """Return whether a text is a number with leading zeros, such as 007."""
+    """Whether a text is a number with leading zeros, such as 007."""
     return _CODE.fullmatch(text.strip()) is not None
 
 
 def fold(text: str) -> str:
-    """Return the text by which labels, groups and sites are compared: without case and repeated spaces."""
+    """Fold the text by which labels, groups and sites are compared: without case and repeated spaces."""
     return " ".join(spell(text).casefold().split())
 
 
 def merge_spellings(*parts: Sequence[str], what: str = "labels") -> tuple[list[list[str]], list[str]]:
-    """Return (the texts of each part in the most frequent spelling, notes).
+    """Merge spellings: (the texts of each part in the most frequent spelling, notes).
 
     Equal values have one spelling (`spell_all`), and texts that differ only in case or spaces are one.
 
@@ -158,7 +158,7 @@ def _natural(text):
 
 
 def _ends(level):
-    """Return (low, high) of a range such as 10-20, <10 or 65+, or None."""
+    """Read (low, high) of a range such as 10-20, <10 or 65+, or None."""
     match = _RANGE.fullmatch(level.strip().lower())
     if match is None:
         return None

@@ -76,7 +76,7 @@ class Table:
         return len(self.rows)
 
     def at(self, row: int) -> str:
-        """Return the name of a row in messages: ``cases.csv, row 7``."""
+        """Name a row in messages: ``cases.csv, row 7``."""
         return f"{display_path(self.source)}, row {self.rows[row]}"
 
     def fail(self, rows: Sequence[int], text: str) -> NoReturn:
@@ -93,22 +93,22 @@ class Table:
             raise InputError(f"{display_path(self.source)}: {option}: no column {name!r}{hint}; the columns are {self.known()}")
 
     def known(self) -> str:
-        """Return at most five column names for a message."""
+        """List at most five column names for a message."""
         return list_names(self.columns, quote=True)
 
     def chosen(self, rows: Iterable[int], leave: Collection[str] = ()) -> Table:
-        """Return a Table of some rows without the columns in `leave`."""
+        """Select some rows, without the columns in `leave`."""
         rows = list(rows)
         columns = {name: values for name, values in self.columns.items() if name not in leave}
         columns = {n: [v[i] for i in rows] if isinstance(v, list) else v[rows] for n, v in columns.items()}
         return Table(self.source, columns, [self.rows[i] for i in rows], self.comma, self.notes, self.orders)
 
     def find_columns(self, *names: str) -> list[str]:
-        """Return the columns with one of these names; ignore case, and treat " " as "_"."""
+        """Find the columns with one of these names; ignore case, and treat " " as "_"."""
         return [column for column in self.columns if column.strip().lower().replace(" ", "_") in names]
 
     def records(self, names: Sequence[str]) -> list[dict[str, Any]]:
-        """Return one dict of cells per row.
+        """List one dict of cells per row.
 
         Columns that match one of `names` except for case are renamed to it.
         """
@@ -117,21 +117,21 @@ class Table:
         return [dict(zip(keys, cells, strict=True)) for cells in zip(*self.columns.values(), strict=True)]
 
     def raw(self, name: str) -> list[str]:
-        """Return the cells of a column as they are written, without spaces at the ends; a missing number is ""."""
+        """Read the cells of a column as they are written, without spaces at the ends; a missing number is ""."""
         values = self.columns[name]
         if isinstance(values, list):
             return [text.strip() for text in values]
         return ["" if value != value else spell(repr(value)) for value in values.tolist()]
 
     def texts(self, name: str) -> list[str]:
-        """Return the cells of a column in one spelling (fnlkit.datasets.spelling): 1 for 1.0; a missing number is ""."""
+        """Read the cells of a column in one spelling (fnlkit.datasets.spelling): 1 for 1.0; a missing number is ""."""
         texts = self.raw(name)
         if self.comma:
             texts = [text.replace(",", ".") if _COMMA.fullmatch(text) else text for text in texts]
         return spell_all(texts)
 
     def numbers(self, name: str) -> tuple[np.ndarray, list[int]]:
-        """Return (values (n,) float64, indices of invalid rows) of a column.
+        """Read (values (n,) float64, indices of invalid rows) of a column.
 
         NaN is a missing value.  An invalid cell is neither a number nor missing.
         """
@@ -161,7 +161,7 @@ class Table:
 
 
 def read_table(path: str | os.PathLike[str]) -> Table:
-    """Return the Table in a file with one of `ENDINGS`; a file with another ending is read as CSV.
+    """Read the Table in a file with one of `ENDINGS`; a file with another ending is read as CSV.
 
     A CSV file is read as UTF-16 if it has the byte order mark, as UTF-8 if valid, and otherwise as Windows-1252.  The
     separator is the comma, semicolon, tab or vertical bar that gives the most columns in the first row, which contains the
@@ -190,7 +190,7 @@ def read_table(path: str | os.PathLike[str]) -> Table:
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
-    """Return the text of a CSV file.
+    """Read the text of a CSV file.
 
     The encoding is UTF-8, UTF-16 with byte order mark, or otherwise Windows-1252.
 
@@ -203,7 +203,7 @@ def read_text(path: str | os.PathLike[str]) -> str:
 
 
 def _decode(path):
-    """Return (text, notes); a note states a guessed encoding."""
+    """Decode (text, notes); a note states a guessed encoding."""
     name, raw = files.slurp(str(path), _MAX_BYTES)
     with one_line(name):
         text, guessed = decode(bytes(raw))
@@ -212,7 +212,7 @@ def _decode(path):
 
 
 def parse_table(text: str, source: str | os.PathLike[str], *, short: bool = False) -> Table:
-    """Return the Table in the text of a CSV file, which can have no rows.
+    """Parse the Table in the text of a CSV file, which can have no rows.
 
     The separator is detected in the first row.  `csv.Sniffer` would guess it from all cells, and fails for a single column.
 
@@ -258,7 +258,7 @@ def parse_table(text: str, source: str | os.PathLike[str], *, short: bool = Fals
 
 
 def _broken_line(text, separator):
-    """Return the line of the first cell whose quotes are not closed."""
+    """Find the line of the first cell whose quotes are not closed."""
     reader = csv.reader(io.StringIO(text, ""), delimiter=separator, strict=True)
     with contextlib.suppress(csv.Error):
         for _ in reader:
@@ -267,7 +267,7 @@ def _broken_line(text, separator):
 
 
 def _from_sheet(frame, source, *, comma=False, short=True):
-    """Return the Table of cells whose first row that is not empty has the column names; the index has the row numbers."""
+    """Make the Table of cells whose first row that is not empty has the column names; the index has the row numbers."""
     name, cells, gaps = display_path(source), frame.to_numpy(), frame.isna().to_numpy()
     empty = gaps | (cells == "")
     filled = [
@@ -290,7 +290,7 @@ def _from_sheet(frame, source, *, comma=False, short=True):
 
 
 def from_frame(frame: pandas.DataFrame, source: str | os.PathLike[str], rows: list[int], comma: bool = False) -> Table:
-    """Return the Table of a data frame; parameters as for `Table`."""
+    """Make the Table of a data frame; parameters as for `Table`."""
     import pandas
 
     columns, orders = {}, {}
@@ -305,7 +305,7 @@ def from_frame(frame: pandas.DataFrame, source: str | os.PathLike[str], rows: li
 
 
 def _cells(values, name, source):
-    """Return the cells of a column as float64, or as a list of texts; booleans are 0 and 1."""
+    """Convert the cells of a column to float64, or to a list of texts; booleans are 0 and 1."""
     import pandas
 
     kind = pandas.api.types.infer_dtype(values, skipna=True)
@@ -329,7 +329,7 @@ def _cells(values, name, source):
 
 
 def _text(value):
-    """Return a cell as text: a time at midnight as its date, a whole number without a decimal point."""
+    """Convert a cell to text: a time at midnight to its date, a whole number without a decimal point."""
     if isinstance(value, str):
         return value
     if isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -351,7 +351,7 @@ def _names(path, row):
 
 
 def _read_file(path, ending):
-    """Return the Table in a file that is not CSV."""
+    """Read the Table in a file that is not CSV."""
     import pandas
 
     name, (kind, function, options, needs) = display_path(path), _READERS[ending]

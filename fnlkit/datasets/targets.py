@@ -56,7 +56,7 @@ def read_targets(
     others: Collection[str] = (),
     of_site: bool = False,
 ) -> Targets:
-    """Return the Targets in the label column of a table.
+    """Read the Targets in the label column of a table.
 
     Parameters
     ----------
@@ -97,5 +97,5 @@ def _must_be_classes(table, column):
 
 
 def words(names: Sequence[str], labels: ArrayLike) -> list[str]:
-    """Return labels (n,) as n texts."""
+    """Write labels (n,) as n texts."""
     return [names[label] for label in np.asarray(labels).tolist()]

@@ -23,7 +23,7 @@ FEW = 2**26
 
 
 def by_vote(dataset: Dataset) -> Dataset:
-    """Return a data set with one row per vote.
+    """Load a data set with one row per vote.
 
     The samples of a row are those of the voted sample, the label is the vote, and the fields ``annotator`` and the id name the
     annotator.  A sample with three votes has three rows.
@@ -81,7 +81,7 @@ def by_vote(dataset: Dataset) -> Dataset:
 
 
 def whole_votes(values: np.ndarray) -> np.ndarray:
-    """Return votes of floats as whole numbers, NaN and masked entries as -1; other arrays as they are.
+    """Convert votes of floats to whole numbers, NaN and masked entries to -1; other arrays are unchanged.
 
     Floats that are neither whole nor NaN are returned as they are.
     """
@@ -94,7 +94,7 @@ def whole_votes(values: np.ndarray) -> np.ndarray:
 
 
 def check_votes(values: np.ndarray, names: np.ndarray | None, size: int, classes: int) -> tuple[np.ndarray, list[str]]:
-    """Return (votes (n, A) int64, names of the annotators) of arrays, or raise InputError.
+    """Check (votes (n, A) int64, names of the annotators) of arrays, or raise InputError.
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ def check_votes(values: np.ndarray, names: np.ndarray | None, size: int, classes
 
 
 def as_matrix(cast: Sequence[Mapping[str, str]], class_names: Sequence[str]) -> tuple[np.ndarray, list[str]]:
-    """Return (votes (n, A), names of the annotators) of votes in words.
+    """Convert votes in words to (votes (n, A), names of the annotators).
 
     Parameters
     ----------
@@ -137,13 +137,13 @@ def as_matrix(cast: Sequence[Mapping[str, str]], class_names: Sequence[str]) -> 
 
 
 def most_votes(values: np.ndarray) -> np.ndarray:
-    """Return the most frequent vote (n,) of each sample, ties to the lower class, and -1 without a vote."""
+    """Find the most frequent vote (n,) of each sample, ties to the lower class, and -1 without a vote."""
     counts = count_votes(values, int(values.max()) + 1)
     return np.where((values >= 0).any(1), counts.argmax(1), -1)
 
 
 def count_votes(values: np.ndarray, classes: int) -> np.ndarray:
-    """Return the numbers of votes (n, C) int64 by sample and class.
+    """Count the votes (n, C) int64 by sample and class.
 
     Parameters
     ----------

@@ -52,7 +52,7 @@ DETECTORS = ("confident", "knn", "aum")
 def estimate(
     federation: "Federation", dataset: "Dataset", spec: "str | Spec" = "knn", **options: Any
 ) -> "dict[str, np.ndarray]":
-    """Return an estimator's findings as the arrays of a federation file.
+    """Estimate wrong labels, as the arrays of a federation file.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ def run_estimator(
     groups: Any = None,
     **options: Any,
 ) -> tuple[Any, dict[str, Any]]:
-    """Return (arrays, facts): the result of `estimate` and metadata about the estimate.
+    """Run an estimator: (arrays, facts), the result of `estimate` and metadata about the estimate.
 
     Parameters
     ----------

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def class_texts(federation: Federation) -> list[str]:
-    """Return the names of the classes (C,) as texts; numbers if they have no names."""
+    """Name the classes (C,) by texts; by numbers if they have no names."""
     return [str(name).strip() for name in federation.meta.get("class_names") or range(federation.classes)]
 
 
@@ -44,7 +44,7 @@ def select_classes(values: Any, federation: Federation, source: str, say: Callab
 def drop_absent(
     values: np.ndarray, places: Sequence[int], absent: Sequence[str], source: str, say: Callable[[str], object] | None
 ) -> np.ndarray:
-    """Return the columns `places` of probabilities (n, M), divided by their sums, and print the absent classes once.
+    """Select the columns `places` of probabilities (n, M), divided by their sums, and print the absent classes once.
 
     A row without probability for the other classes becomes uniform. Rows of NaN, which are no samples of the table, remain.
 

@@ -77,7 +77,7 @@ def anchor(evidence: "EstimatorInputs", *, percentile: Percentile = 97.0, averag
 
 
 def true_posterior(probabilities: np.ndarray, labels: np.ndarray, T: np.ndarray) -> np.ndarray:
-    """Return P(true | x, given) (m, C) by Bayes' rule; P(true | x) if the label is impossible under T."""
+    """Compute P(true | x, given) (m, C) by Bayes' rule; P(true | x) if the label is impossible under T."""
     true = project_to_simplex(apply_inverse(T, probabilities, ridge=RIDGE))
     weighted = true * T[:, labels].T
     total = weighted.sum(1, keepdims=True)
@@ -87,7 +87,7 @@ def true_posterior(probabilities: np.ndarray, labels: np.ndarray, T: np.ndarray)
 def mean_interval(
     values: np.ndarray, offsets: np.ndarray, seed: int, independence: ArrayLike = 1.0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the bootstrap interval of each client's mean of values in [0, 1], counted in bins of 1/64.
+    """Bootstrap the interval of each client's mean of values in [0, 1], counted in bins of 1/64.
 
     `independence`: as for fnlkit.estimators.intervals.bootstrap.
     """
@@ -96,7 +96,7 @@ def mean_interval(
 
 
 def histogram(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the counts and sums (BINS,) of values (n,) in [0, 1] in bins of equal width."""
+    """Count and sum values (n,) in [0, 1] in bins of equal width: two arrays (BINS,)."""
     place = np.minimum((values * BINS).astype(np.int64), BINS - 1)
     return np.bincount(place, minlength=BINS), np.bincount(place, values, BINS)
 
@@ -104,7 +104,7 @@ def histogram(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def interval_of(
     cells: np.ndarray, totals: np.ndarray, seed: int, independence: ArrayLike = 1.0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return bootstrap intervals of clients' means from binned values.
+    """Bootstrap intervals of clients' means from binned values.
 
     Takes the counts (N, BINS) of each client and the sums (BINS,) over all clients. Each bin is represented by the mean of
     the values in the bin.
@@ -115,7 +115,7 @@ def interval_of(
 
 # ---- the federated form
 def anchors_of(session: "ClientSession", count: int, percentile: float, average: bool) -> np.ndarray:
-    """Return T (C, C) of `fnlkit.kernels.scores.anchor_transition` over `count` samples in two rounds.
+    """Compute T (C, C) of `fnlkit.kernels.scores.anchor_transition` over `count` samples in two rounds.
 
     In the first round, each client sends its largest probabilities per class, without samples; the value at the
     percentile is among them. In the second round, only clients with an anchor send the prediction for this anchor. With
@@ -135,7 +135,7 @@ def anchors_of(session: "ClientSession", count: int, percentile: float, average:
 
 
 def by_clients(evidence: "EstimatorInputs", session: "ClientSession", T: np.ndarray) -> Judgment:
-    """Return the Judgment of the federated form for a known T."""
+    """Judge labels in the federated form for a known T."""
     replies = session.ask(federated.reply_predicted, judge_at_home, broadcast={"T": torch.from_numpy(T)})
     evidence.weigh_counts(replies["predicted"].sum(0), "predictions")
     cells, totals = replies["histogram"].numpy(), replies["bin_sums"].sum(0).numpy()

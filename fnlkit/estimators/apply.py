@@ -19,7 +19,7 @@ def add_judgment(
     provenance: dict[str, Any] | None = None,
     facts: dict[str, Any] | None = None,
 ) -> "Federation":
-    """Return a federation with an estimate's arrays, which replace any earlier estimate.
+    """Add an estimate's arrays to a federation; they replace any earlier estimate.
 
     Parameters
     ----------

@@ -93,7 +93,7 @@ def margins(
     percentile: float = 99.0,
     groups: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the average margins (n,) above the threshold, and the classes (n,) of the mean logits.
+    """Average the margins (n,) above the threshold, and find the classes (n,) of the mean logits.
 
     Parameters
     ----------

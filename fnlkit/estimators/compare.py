@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def compare(federation: "Federation") -> dict[str, Any]:
-    """Return quality measures of a federation's estimates as a flat dict of numbers.
+    """Measure the quality of a federation's estimates, as a flat dict of numbers.
 
     Parameters
     ----------

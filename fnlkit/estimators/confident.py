@@ -88,7 +88,7 @@ def judge_probabilities(
     seed: int = 0,
     independence: ArrayLike = 1.0,
 ) -> Judgment:
-    """Return the Judgment of probabilities (m, C) and labels (m,); offsets (N + 1,) separate the clients.
+    """Judge labels (m,) by probabilities (m, C); offsets (N + 1,) separate the clients.
 
     `independence`: as for fnlkit.estimators.intervals.bootstrap.
     """
@@ -112,7 +112,7 @@ def judgment(
     flagged: np.ndarray,
     guess: np.ndarray,
 ) -> Judgment:
-    """Return the Judgment from clients' cells (N, 3, C) and counts (N, C, C), and per-sample arrays (m,)."""
+    """Make the Judgment from clients' cells (N, 3, C) and counts (N, C, C), and per-sample arrays (m,)."""
     flat = cells.reshape(len(cells), -1)
     level, joint_matrix = off_diagonal(flat), joint(counts, cells.sum(1))
     interval = bootstrap(flat, off_diagonal, seed=seed, independence=independence)
@@ -120,7 +120,7 @@ def judgment(
 
 
 def by_clients(evidence: "EstimatorInputs", session: "ClientSession", thresholds: str) -> Judgment:
-    """Return the Judgment of the federated form.
+    """Judge labels in the federated form.
 
     Clients count; the server adds the counts and computes the intervals.
     """
@@ -164,7 +164,7 @@ def reply_counts(client: "Client", model: "LocalModel", received: "Received") ->
 
 
 def joint(counts: np.ndarray, given: np.ndarray) -> np.ndarray:
-    """Return counts[true, given] (..., C, C), scaled to the number of samples (..., C) of each given label.
+    """Scale counts[true, given] (..., C, C) to the number of samples (..., C) of each given label.
 
     A label without a confident sample counts as right.
     """
@@ -175,7 +175,7 @@ def joint(counts: np.ndarray, given: np.ndarray) -> np.ndarray:
 
 
 def label_cells(found: np.ndarray, labels: np.ndarray, offsets: np.ndarray, classes: int) -> np.ndarray:
-    """Return counts (N, 3, C) of samples by given label: confident in it, in another class, in none."""
+    """Count samples by given label (N, 3, C): confident in it, in another class, in none."""
     clients = len(offsets) - 1
     kind = np.where(found < 0, 2, np.where(found == labels, 0, 1))
     cell = (owners(offsets) * 3 + kind) * classes + labels
@@ -183,7 +183,7 @@ def label_cells(found: np.ndarray, labels: np.ndarray, offsets: np.ndarray, clas
 
 
 def off_diagonal(cells: np.ndarray) -> np.ndarray:
-    """Return the off-diagonal share (...) of the joint from the cells (..., 3 C) of `label_cells`.
+    """Compute the off-diagonal share (...) of the joint from the cells (..., 3 C) of `label_cells`.
 
     A label without a confident sample gets the client's share over all labels, or 0 if no sample is confident.
     """

@@ -18,7 +18,7 @@ LEAST_COHORT = 10
 
 
 def warm_up_of(clients: int, given: dict[str, Any] | None = None, estimator: str = "") -> dict[str, Any]:
-    """Return the warm-up settings of an estimator for this number of clients; `given` settings take precedence.
+    """Choose the warm-up settings of an estimator for this number of clients; `given` settings take precedence.
 
     The result contains fields of fnlkit.experiment.Settings.
     """

@@ -110,7 +110,7 @@ def _judgment(estimates, issue, flagged, guess, confidence):
 
 
 def by_clients(session: "ClientSession", *, prior: float, seed: int) -> "tuple[Judgment, Replies]":
-    """Return (Judgment, Replies) of the federated form.
+    """Judge labels in the federated form: (Judgment, Replies).
 
     The clients that `session.ask` reaches must have the predictions for their samples.
     """

@@ -90,7 +90,7 @@ def energy(
 
 
 def judge_scores(scores: np.ndarray, among: np.ndarray, tau: float, side: str) -> tuple[Any, np.ndarray]:
-    """Return (issue scores, flags) of energies (m,), given the threshold and all clients' sorted energies."""
+    """Score and flag energies (m,), given the threshold and all clients' sorted energies."""
     rank = np.searchsorted(among, scores) / max(1, len(among))
     return (1 - rank, scores < tau) if side == "below" else (rank, scores >= tau)
 

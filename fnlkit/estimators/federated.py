@@ -54,7 +54,7 @@ class ClientSession:
         self.clients.sends = evidence.sends
 
     def ask(self, *steps: Any, ids: "Sequence[int] | np.ndarray | None" = None, **more: Any) -> "Replies":
-        """Return the Replies of all clients, or of some, to steps; `more` are fields of Ask."""
+        """Run steps at all clients, or at some, and collect the Replies; `more` are fields of Ask."""
         from fnlkit.federated.server.clients import Ask
 
         ids = np.arange(len(self.clients)) if ids is None else ids
@@ -67,14 +67,14 @@ class ClientSession:
         return replies
 
     def kept(self, name: str) -> np.ndarray:
-        """Return a row (m,) of the clients' samples, client by client."""
+        """Collect a row (m,) of the clients' samples, client by client."""
         import torch
 
         return torch.cat([client.rows[f"estimate/{name}"] for client in self.clients.members]).numpy()
 
 
 def with_rows(evidence: "EstimatorInputs", **rows: Any) -> ClientSession:
-    """Return the ClientSession to clients that hold rows (m, ...) of their samples as ``input/NAME``, and no samples."""
+    """Open a session with clients that hold rows (m, ...) of their samples as ``input/NAME``, and no samples."""
     from fnlkit.federated.client.inputs import Inputs
 
     count = len(evidence.labels)
@@ -83,7 +83,7 @@ def with_rows(evidence: "EstimatorInputs", **rows: Any) -> ClientSession:
 
 
 def with_model(evidence: "EstimatorInputs", experiment: "Experiment") -> ClientSession:
-    """Return the ClientSession to clients that trained a model, with their state from this training."""
+    """Open a session with clients that trained a model, with their state from this training."""
     from fnlkit.federated.client.network import Model
 
     model = Model(experiment.network, experiment.model.weights)
@@ -91,7 +91,7 @@ def with_model(evidence: "EstimatorInputs", experiment: "Experiment") -> ClientS
 
 
 def with_predictions(evidence: "EstimatorInputs", folds: np.ndarray | None = None) -> ClientSession:
-    """Return the ClientSession to clients that hold probabilities of their samples.
+    """Open a session with clients that hold probabilities of their samples.
 
     The probabilities are given, or predicted by a run's model or a warm-up.
 
@@ -143,14 +143,14 @@ def _members(evidence, samples, inputs, rows=None):
 
 
 def scale_of(inputs: "Inputs") -> "dict[str, torch.Tensor]":
-    """Return the scale of a model's inputs as the arrays that are sent with the model."""
+    """Convert the scale of a model's inputs to the arrays that are sent with the model."""
     import torch
 
     return {name: torch.tensor(getattr(inputs, name), dtype=torch.float64) for name in ("mean", "std")}
 
 
 def describe_traffic(traffic: "Traffic", sends: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the data that left the clients, {name: {"bytes", "what"}}; assert that every name is declared.
+    """Describe the data that left the clients, {name: {"bytes", "what"}}; assert that every name is declared.
 
     Parameters
     ----------
@@ -186,12 +186,12 @@ def keep_predictions(client: "Client", model: "LocalModel", received: "Received"
 
 
 def groups_of(client: "Client") -> np.ndarray | None:
-    """Return the group (n,) of each sample of a client, or None."""
+    """Group (n,) of each sample of a client, or None."""
     return client.rows["input/group"].numpy() if "input/group" in client.rows else None
 
 
 def predictions(client: "Client") -> np.ndarray:
-    """Return the probabilities (n, C) float64 that a client holds for its samples."""
+    """Probabilities (n, C) float64 that a client holds for its samples."""
     stored = client.rows.get("input/probabilities")
     return (client.rows["estimate/probabilities"] if stored is None else stored).numpy().astype(np.float64)
 
@@ -218,7 +218,7 @@ def keep_judgment(
 
 
 def table_of(guess: "np.ndarray | torch.Tensor", labels: "np.ndarray | torch.Tensor", classes: int) -> "torch.Tensor":
-    """Return counts (C, C) int64 of guessed by given labels, as a Tensor."""
+    """Count guessed by given labels: (C, C) int64, as a Tensor."""
     import torch
 
     cells = torch.as_tensor(guess) * classes + torch.as_tensor(labels)

@@ -116,7 +116,7 @@ class EstimatorInputs:
         return np.array([effective_size(part) / max(1, len(part)) for part in parts])
 
     def interval(self, wrong: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return Wilson's interval of the shares of wrong labels of the clients, given their numbers (N,)."""
+        """Compute Wilson's interval of the shares of wrong labels of the clients, given their numbers (N,)."""
         return wilson(wrong * self.independence, np.diff(self.offsets) * self.independence)
 
     def add_traffic(self, traffic: Traffic) -> None:
@@ -124,7 +124,7 @@ class EstimatorInputs:
         self.traffic.add(traffic)
 
     def image_scale(self) -> "Scale | None":
-        """Return the Scale of all clients' images, or None for other data, which each training scales.
+        """Compute the Scale of all clients' images; None for other data, which each training scales.
 
         Clients send their image statistics once for all trainings.
         """
@@ -162,7 +162,7 @@ class EstimatorInputs:
             )
 
     def embed(self) -> Any:
-        """Return embeddings (m, d) of the clients' samples, None with real sites. Default: pixels or principal components.
+        """Embed the clients' samples (m, d); None with real sites. Default: pixels or principal components.
 
         Rows of a large file are read in blocks (fnlkit.artifacts.stored).
         """
@@ -195,7 +195,7 @@ class EstimatorInputs:
         self.say("`run`: if this model was trained on the judged labels, the labels look better than they are")
 
     def predicted(self) -> np.ndarray:
-        """Return probabilities (m, C) of the given file, the given run's model, or a short warm-up on all clients."""
+        """Predict probabilities (m, C): of the given file, the given run's model, or a short warm-up on all clients."""
         if self._probabilities is None:
             from fnlkit.estimators.warmup import model_probabilities, train_warmup
 
@@ -220,7 +220,7 @@ class EstimatorInputs:
         return rows / rows.sum(1, keepdims=True)
 
     def folds(self, folds: int, by: str) -> np.ndarray | None:
-        """Return the cross-validation fold (m,) of each sample, or None if predictions are given."""
+        """Divide the samples into cross-validation folds (m,); None if predictions are given."""
         if self.has_probabilities:
             return None
         from fnlkit.estimators.warmup import fold_of
@@ -231,7 +231,7 @@ class EstimatorInputs:
         return fold
 
     def _rows(self, values, name, maker):
-        """Return the rows (m, ...) of the clients' samples, checked block by block; rows of a file stay on disk."""
+        """Select the rows (m, ...) of the clients' samples, checked block by block; rows of a file stay on disk."""
         values = values if isinstance(values, Rows) else np.asarray(values)
         if values.ndim != 2 or values.dtype.kind not in "fiu":
             raise InputError(f"`{name}` is {values.dtype} of shape {values.shape}; expected numbers (n, d)")

@@ -19,12 +19,12 @@ WIDEST = 0.3
 
 
 def is_uncertain(low: float, high: float) -> bool:
-    """Return whether an interval is so wide that a number inside it would mislead."""
+    """Whether an interval is so wide that a number inside it would mislead."""
     return bool(high - low > WIDEST)
 
 
 def wilson(count: np.ndarray | int, total: np.ndarray | int, confidence: float = CONFIDENCE) -> tuple[np.ndarray, np.ndarray]:
-    """Return the interval (low, high) of shares count / total by Wilson's score method.
+    """Compute the interval (low, high) of shares count / total by Wilson's score method.
 
     The interval stays inside [0, 1]. Its width is positive even if no sample or every sample was counted.
 
@@ -57,7 +57,7 @@ def wilson(count: np.ndarray | int, total: np.ndarray | int, confidence: float =
 
 
 def clopper_pearson(count: ArrayLike, total: ArrayLike, confidence: float = CONFIDENCE) -> tuple[np.ndarray, np.ndarray]:
-    """Return the exact interval (low, high) of shares count / total.
+    """Compute the exact interval (low, high) of shares count / total.
 
     The interval contains the true share with at least probability `confidence`, for every sample size.
 
@@ -93,7 +93,7 @@ def bootstrap(
     confidence: float = CONFIDENCE,
     independence: ArrayLike = 1.0,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return percentile intervals (low (N,), high (N,)) of a statistic of each client's counts.
+    """Bootstrap percentile intervals (low (N,), high (N,)) of a statistic of each client's counts.
 
     The bootstrap draws a client's samples again with replacement. The statistic depends only on the counts of samples in
     m cells, so a draw is a multinomial draw of the cells.

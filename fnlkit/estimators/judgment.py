@@ -48,7 +48,7 @@ class Judgment:
     confidence: np.ndarray | None = None
 
     def arrays(self, federation: "Federation") -> dict[str, Any]:
-        """Return the arrays by name; arrays of samples cover the whole training set (n,)."""
+        """Collect the arrays by name; arrays of samples cover the whole training set (n,)."""
         held, size = federation.client_indices, len(federation.given)
         issue, flagged = np.zeros(size), np.zeros(size, bool)
         suggested = np.array(federation.given, np.int64)
@@ -75,18 +75,18 @@ class Judgment:
 
 
 def sums(values: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """Return the sum (N,) of each client's values from values (m,) stored client by client."""
+    """Sum each client's values (N,) from values (m,) stored client by client."""
     total = np.concatenate([[0.0], np.cumsum(values, dtype=np.float64)])
     return total[offsets[1:]] - total[offsets[:-1]]
 
 
 def owners(offsets: np.ndarray) -> np.ndarray:
-    """Return the client of each of the m samples (m,)."""
+    """Client of each of the m samples (m,)."""
     return np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
 
 
 def transitions(true: np.ndarray, given: np.ndarray, offsets: np.ndarray, classes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return (T (C, C), T of each client (N, C, C)) from guessed true labels and given labels, both (m,)."""
+    """Estimate (T (C, C), T of each client (N, C, C)) from guessed true labels and given labels, both (m,)."""
     clients = len(offsets) - 1
     cell = (owners(offsets) * classes + true) * classes + given
     counts = np.bincount(cell, minlength=clients * classes**2).reshape(clients, classes, classes)

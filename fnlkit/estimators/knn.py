@@ -109,7 +109,7 @@ def knn(
 
 
 def share_by_order(embeddings: np.ndarray, labels: np.ndarray, offsets: np.ndarray, k: int, settings: dict[str, Any]) -> float:
-    """Return the share of votes that change if the rows of each client are reversed.
+    """Share of votes that change if the rows of each client are reversed.
 
     Votes with ties between labels are settled by the lowest label, so that only ties between distances matter.
     """
@@ -123,7 +123,7 @@ def share_by_order(embeddings: np.ndarray, labels: np.ndarray, offsets: np.ndarr
 
 
 def by_clients(evidence: "EstimatorInputs", k: int, settings: dict[str, Any]) -> Judgment:
-    """Return the Judgment of the federated form: each client searches neighbors among its samples."""
+    """Judge labels in the federated form: each client searches neighbors among its samples."""
     sizes = np.diff(evidence.offsets)
     wanted = _count_neighbors(sizes, k, evidence.classes)
     first = np.zeros(len(sizes), np.int64)  # start of a client's draws in the stream of all clients with the same k
@@ -155,14 +155,14 @@ def vote_at_home(client: "Client", model: "LocalModel", received: "Received", *,
 
 
 def _count_neighbors(sizes, k, classes):
-    """Return the number of voting neighbors (N,) for groups of these sizes."""
+    """Choose the number of voting neighbors (N,) for groups of these sizes."""
     return np.full(len(sizes), k) if k > 0 else neighbors_for(sizes, classes)
 
 
 def vote_by_client(
     embeddings: np.ndarray, labels: np.ndarray, offsets: np.ndarray, k: int, settings: dict[str, Any]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return votes (m,) and shares (m,) of k neighbors; if k is -1, the client's size determines k.
+    """Compute votes (m,) and shares (m,) of k neighbors; if k is -1, the client's size determines k.
 
     `settings` contains the seed, the groups (m,) of samples that do not vote for each other or None, and arguments of
     fnlkit.kernels.knn_vote.

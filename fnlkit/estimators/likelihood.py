@@ -23,8 +23,7 @@ NORMAL = 1.96
 
 
 def in_whole_numbers(found: dict[str, Any], labels: np.ndarray, classes: int) -> dict[str, Any]:
-    """Return the part of the result of `fit` that a client replies: low, high, and counts (C, C) by true and given class,
-    int64.
+    """Select the part of a `fit` that a client replies: low, high, and counts (C, C) by true and given class, int64.
 
     The ends of the interval are rounded outward.  The expected counts of a given class are rounded to whole numbers with the
     same sum (largest remainders).
@@ -36,7 +35,7 @@ def in_whole_numbers(found: dict[str, Any], labels: np.ndarray, classes: int) ->
 
 
 def estimates_of(low: np.ndarray, high: np.ndarray, counts: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the estimates of clients from their replies: level, low, high, deviation (N,) and counts (N, C, C), float64.
+    """Read the estimates of clients from their replies: level, low, high, deviation (N,) and counts (N, C, C), float64.
 
     The level is that of the counts, within the interval.  The deviation is that of a normal estimate with this interval.
 
@@ -55,17 +54,17 @@ def estimates_of(low: np.ndarray, high: np.ndarray, counts: np.ndarray) -> dict[
 
 
 def scores_of(probabilities: np.ndarray) -> np.ndarray:
-    """Return log-probabilities (n, C), bounded from below."""
+    """Compute log-probabilities (n, C), bounded from below."""
     return np.log(np.clip(probabilities, 1e-12, None))
 
 
 def best_temper(logits: np.ndarray, labels: np.ndarray, *, prior: float = 1.0) -> float:
-    """Return the factor on the logits (n, C) that explains the labels (n,) best."""
+    """Find the factor on the logits (n, C) that explains the labels (n,) best."""
     return float(TEMPERS[np.argmax(log_likelihoods(logits, labels, prior=prior))])
 
 
 def temper(p: np.ndarray, labels: np.ndarray, most: int) -> np.ndarray:
-    """Return probabilities (n, C) with the factor on their logits that explains the labels (n,) best.
+    """Multiply the logits of probabilities (n, C) by the factor that explains the labels (n,) best.
 
     Of more than `most` samples, every k-th chooses the factor.
     """
@@ -74,7 +73,7 @@ def temper(p: np.ndarray, labels: np.ndarray, most: int) -> np.ndarray:
 
 
 def allowing_for_mistakes(low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """Return the lower ends (N,) of the intervals after subtracting the model's mistakes.
+    """Subtract the model's mistakes from the lower ends (N,) of the intervals.
 
     The level of a clean client consists of the model's mistakes only.  The smallest upper end of all intervals therefore
     bounds the share of mistakes, and is subtracted.
@@ -83,7 +82,7 @@ def allowing_for_mistakes(low: np.ndarray, high: np.ndarray) -> np.ndarray:
 
 
 def log_likelihoods(logits: np.ndarray, labels: np.ndarray, *, prior: float = 1.0) -> np.ndarray:
-    """Return the log-likelihood (len(TEMPERS),) of a client's labels at the best T, for each factor on the logits.
+    """Compute the log-likelihood (len(TEMPERS),) of a client's labels at the best T, for each factor on the logits.
 
     Parameters
     ----------
@@ -109,7 +108,7 @@ def fit(
     rng: np.random.Generator,
     groups: np.ndarray | None = None,
 ) -> dict[str, Any]:
-    """Return a client's noise level with a bootstrap interval, expected counts and posterior.
+    """Estimate a client's noise level with a bootstrap interval, expected counts and posterior.
 
     Parameters
     ----------
@@ -169,13 +168,13 @@ def _maximize(p, labels, one_hot, weights, T, prior, most):
 
 
 def posterior_of(p: np.ndarray, labels: np.ndarray, T: np.ndarray) -> np.ndarray:
-    """Return p(true | sample, given label) (n, C) from p(true | sample) (n, C), labels (n,) and T[true, given]."""
+    """Compute p(true | sample, given label) (n, C) from p(true | sample) (n, C), labels (n,) and T[true, given]."""
     joint = p * T.T[labels]
     return joint / np.maximum(joint.sum(1, keepdims=True), 1e-300)
 
 
 def wrong_probabilities(p: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Return the probability (n,) that each label is wrong, if labels become any other class with one unknown probability.
+    """Compute the probability (n,) that each label is wrong, if labels become any other class with one unknown probability.
 
     This probability has the distribution Beta(WRONG, RIGHT) and its most likely value, by expectation maximization.  The order
     is that of p(label | sample): only the scores of different sites become comparable.  If `p` was fitted to the labels
@@ -205,7 +204,7 @@ def wrong_probabilities(p: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def confidence_of(posterior: np.ndarray) -> np.ndarray:
-    """Return the probability (n,) that the most probable true label is right, from the posterior (n, C).
+    """Probability (n,) that the most probable true label is right, from the posterior (n, C).
 
     The posterior is too certain, because the models have learned wrong labels too. Its log odds are therefore divided by
     `TOO_CERTAIN`, which is temperature scaling (Guo 2017).
@@ -216,6 +215,6 @@ def confidence_of(posterior: np.ndarray) -> np.ndarray:
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
-    """Return probabilities (n, C) of logits (n, C)."""
+    """Turn logits (n, C) into probabilities (n, C)."""
     shifted = np.exp(logits - logits.max(1, keepdims=True))
     return shifted / shifted.sum(1, keepdims=True)

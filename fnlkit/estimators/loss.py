@@ -72,7 +72,7 @@ def loss(evidence: "EstimatorInputs", *, scope: Literal["pooled", "client"] = "p
 
 
 def by_clients(evidence: "EstimatorInputs", session: "ClientSession", scope: str) -> Judgment:
-    """Return the Judgment of the federated form; with scope=pooled, the server fits the mixture to all losses."""
+    """Judge labels in the federated form; with scope=pooled, the server fits the mixture to all losses."""
     mixture = None
     if scope == "pooled":
         replies = session.ask(reply_losses)
@@ -84,7 +84,7 @@ def by_clients(evidence: "EstimatorInputs", session: "ClientSession", scope: str
 
 
 def of_counts(evidence: "EstimatorInputs", session: "ClientSession", replies: "Replies", score: np.ndarray) -> Judgment:
-    """Return the Judgment of clients that replied ``flagged`` and ``relabeled``, given their scores (N,)."""
+    """Make the Judgment of clients that replied ``flagged`` and ``relabeled``, given their scores (N,)."""
     wrong, sizes, counts = replies["flagged"].numpy(), np.diff(evidence.offsets), replies["relabeled"].numpy()
     issue, flagged, guess = (session.kept(name) for name in ("issue", "flagged", "guess"))
     return Judgment(
@@ -120,12 +120,12 @@ def split_losses(client: "Client", model: "LocalModel", received: "Received", *,
 
 
 def cross_entropies(probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Return -log of the probability of each label (m,), in nats; at most 69 if the probability is 0."""
+    """Compute -log of the probability of each label (m,), in nats; at most 69 if the probability is 0."""
     return -np.log(np.maximum(probabilities[np.arange(len(labels)), labels].astype(np.float64), 1e-30))
 
 
 def split(values: np.ndarray, offsets: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return (probability (m,), mask (m,)) of the upper of two Gaussians, fitted to each group's values."""
+    """Split values by two Gaussians fitted to each group: (probability (m,), mask (m,)) of the upper one."""
     probability, mask = np.zeros(len(values)), np.zeros(len(values), bool)
     for a, b in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
         mask[a:b], means, variances, shares = two_components(values[a:b], seed=seed)
@@ -134,7 +134,7 @@ def split(values: np.ndarray, offsets: np.ndarray, seed: int) -> tuple[np.ndarra
 
 
 def upper_probability(values: np.ndarray, means: np.ndarray, variances: np.ndarray, shares: np.ndarray) -> np.ndarray:
-    """Return the posterior (m,) of the component with the larger mean.
+    """Compute the posterior (m,) of the component with the larger mean.
 
     The posterior never decreases as a value grows. Outside the two means, where the wider Gaussian would dominate on both
     sides, the posterior of the nearer mean is used.
@@ -146,7 +146,7 @@ def upper_probability(values: np.ndarray, means: np.ndarray, variances: np.ndarr
 
 
 def in_upper(values: np.ndarray, means: np.ndarray, variances: np.ndarray, shares: np.ndarray) -> np.ndarray:
-    """Return `two_components`' mask (m,): values that more likely belong to the component with the larger mean."""
+    """Read `two_components`' mask (m,): values that more likely belong to the component with the larger mean."""
     logs = _log_densities(np.asarray(values, np.float64), means, variances, shares)
     return (logs[:, 1] > logs[:, 0]) & (means[0] != means[1])
 

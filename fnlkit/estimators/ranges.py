@@ -38,7 +38,7 @@ class Range:
 
 
 def share_range(hits: ArrayLike, drawn: ArrayLike, sizes: ArrayLike, *, confidence: float = 0.95) -> Range:
-    """Return the share of samples with a property, such as a wrong label, among all samples of the strata.
+    """Bound the share of samples with a property, such as a wrong label, among all samples of the strata.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ def share_range(hits: ArrayLike, drawn: ArrayLike, sizes: ArrayLike, *, confiden
 
 
 def _ends(hits, drawn, size, error):
-    """Return the smallest and largest number in one stratum that neither tail of the hypergeometric distribution rejects."""
+    """Find the smallest and largest number in one stratum that neither tail of the hypergeometric distribution rejects."""
     from scipy.stats import hypergeom
 
     low, high = hits, size - drawn + hits
@@ -127,7 +127,7 @@ def _ends_of_two(hits, drawn, sizes, error):
 
 
 def _probabilities(outcomes, drawn, grid, size):
-    """Return the hypergeometric probabilities (grid, outcomes)."""
+    """Compute the hypergeometric probabilities (grid, outcomes)."""
     wrong, x = grid[:, None], outcomes[None]
 
     def log_choose(n: np.ndarray | int, k: np.ndarray | int) -> np.ndarray:

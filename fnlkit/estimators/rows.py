@@ -25,7 +25,7 @@ _ALSO = {"probabilities": ("probs", "pred_probs"), "embeddings": ("features",)}
 
 
 def read_rows(path: str, name: str, federation: "Federation", say: Callable[[str], object] | None = None) -> np.ndarray:
-    """Return an array (n, d) with a row for each training sample; arrays above 64 MiB stay on disk.
+    """Read an array (n, d) with a row for each training sample; arrays above 64 MiB stay on disk.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ def read_rows(path: str, name: str, federation: "Federation", say: Callable[[str
 def of_table(
     columns: dict[str, Any], federation: "Federation", source: str, say: Callable[[str], object] | None = None
 ) -> np.ndarray:
-    """Return probabilities (n, C) of a table with a column for each class, by the name of the class.
+    """Read probabilities (n, C) from a table with a column for each class, by the name of the class.
 
     Columns of classes without labels are left out (`fnlkit.estimators.absent_classes`). Another column can name the samples
     (fnlkit.datasets.identifiers); samples without a row get NaN. Without it, the rows are all training samples in order.
@@ -144,7 +144,7 @@ def of_table(
 
 
 def _columns(names, federation, source):
-    """Return for each class of the federation the place of its column, and the names of other columns."""
+    """Find the place of the column of each class of the federation, and the names of other columns."""
     classes = class_texts(federation)
     find = class_finder(classes)
     places = {name if (c := find(name)) is None else classes[c]: place for place, name in enumerate(map(str.strip, names))}

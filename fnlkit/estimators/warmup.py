@@ -46,17 +46,17 @@ class Trained:
         return self.experiment.clients.members
 
     def record(self, name: str) -> np.ndarray:
-        """Return the last array that the method reported under a name."""
+        """Last array that the method reported under a name."""
         return self.experiment.records[name][-1][1]
 
     def probabilities(self, positions: np.ndarray) -> np.ndarray:
-        """Return probabilities (m, C) float64 of training samples by position."""
+        """Predict probabilities (m, C) float64 of training samples, selected by position."""
         e = self.experiment
         return _probabilities(e.network, e.model.weights, self.x, positions, e.clients.inputs)
 
 
 def settings_of(evidence: Any) -> Settings:
-    """Return the warm-up's Settings; a given run determines the model and its number type."""
+    """Choose the warm-up's Settings; a given run determines the model and its number type."""
     chosen = warm_up_of(len(evidence.federation), evidence.warm_up, evidence.name)
     settings = Settings(**chosen | {"seed": evidence.seed, "eval_every": _NEVER})
     if evidence.run is not None:
@@ -72,7 +72,7 @@ def train_warmup(
     rounds: int | None = None,
     title: str = "warm-up",
 ) -> Trained:
-    """Return the Trained model of a warm-up.
+    """Train the model of a warm-up.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ def train_warmup(
 def model_probabilities(
     run: "Run", dataset: "Dataset", positions: np.ndarray, classes: int, device: str = "auto"
 ) -> np.ndarray:
-    """Return the probabilities (m, C) of a run's model for training samples by position.
+    """Predict probabilities (m, C) of training samples, selected by position, with the model of a run.
 
     Raises
     ------
@@ -125,7 +125,7 @@ def model_probabilities(
 
 
 def of_run(run: "Run", dataset: "Dataset", classes: int, device: str = "auto") -> "TrainedNetwork":
-    """Return a run's model for a data set's samples, as fnlkit.experiment.network.Trained.
+    """Load a run's model for a data set's samples, as fnlkit.experiment.network.Trained.
 
     Raises
     ------
@@ -138,7 +138,7 @@ def of_run(run: "Run", dataset: "Dataset", classes: int, device: str = "auto") -
 
 
 def cross_validated(evidence: Any, *, folds: int, by: str = "client") -> np.ndarray:
-    """Return probabilities (m, C), each predicted by a model that was trained without the sample.
+    """Predict probabilities (m, C), each by a model that was trained without the sample.
 
     Parameters
     ----------
@@ -158,7 +158,7 @@ def cross_validated(evidence: Any, *, folds: int, by: str = "client") -> np.ndar
 
 
 def fold_of(offsets: np.ndarray, folds: int, by: str, seed: int, groups: np.ndarray | None = None) -> np.ndarray:
-    """Return the fold (m,) of each sample: whole clients, or equal parts of every client's samples, or of its groups (m,).
+    """Choose the fold (m,) of each sample: whole clients, or equal parts of every client's samples, or of its groups (m,).
 
     A single client, or by="sample", is split by samples or groups.  Every fold has at least one sample.  With by="client",
     groups at several clients are divided.
@@ -187,7 +187,7 @@ def fold_of(offsets: np.ndarray, folds: int, by: str, seed: int, groups: np.ndar
 
 
 def without(federation: Federation, left_out: np.ndarray) -> Federation:
-    """Return the federation without the samples in a mask (m,) and without clients that then have no samples."""
+    """Remove the samples of a mask (m,) from a federation, and clients that then have no samples."""
     parts = [
         part[~mask] for part, mask in zip(federation.clients, np.split(left_out, federation.client_offsets[1:-1]), strict=True)
     ]

@@ -8,19 +8,19 @@ from fnlkit.core.errors import InputError
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
-    """Return probabilities (..., C) of logits (..., C)."""
+    """Turn logits (..., C) into probabilities (..., C)."""
     shifted = np.exp(logits - logits.max(-1, keepdims=True))
     shifted /= shifted.sum(-1, keepdims=True)
     return shifted
 
 
 def triangle(square: np.ndarray) -> np.ndarray:
-    """Return the upper triangle (d (d + 1) / 2,) of a symmetric matrix (d, d)."""
+    """Flatten a symmetric matrix (d, d) to its upper triangle (d (d + 1) / 2,)."""
     return square[np.triu_indices(len(square))]
 
 
 def symmetric(upper: np.ndarray) -> np.ndarray:
-    """Return the symmetric matrix (d, d) of an upper triangle (d (d + 1) / 2,)."""
+    """Restore the symmetric matrix (d, d) from its upper triangle (d (d + 1) / 2,)."""
     side = (isqrt(8 * len(upper) + 1) - 1) // 2
     out = np.zeros((side, side), upper.dtype)
     out[np.triu_indices(side)] = upper
@@ -30,7 +30,7 @@ def symmetric(upper: np.ndarray) -> np.ndarray:
 def within_classes(
     counts: np.ndarray, sums: np.ndarray, moments: np.ndarray, ridge: float, *, keep: float = 1.0, prior: float = 0.0
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return (numbers (C,), class means (C, D), shrunken covariance within the classes (D, D)).
+    """Compute numbers (C,), class means (C, D) and the shrunken covariance within the classes (D, D).
 
     The covariance is `keep` S + `ridge` t I, where t is the mean variance.  A class without samples has the mean 0.
 
@@ -55,7 +55,7 @@ def within_classes(
 
 
 def gaussian_head(counts: np.ndarray, sums: np.ndarray, moments: np.ndarray, ridge: float, *, prior: float = 0.0) -> np.ndarray:
-    """Return the weights and, in the last row, the biases (D + 1, C) of the classifier; parameters as for `within_classes`.
+    """Compute weights and, in the last row, biases (D + 1, C) of the classifier; parameters as for `within_classes`.
 
     Raises
     ------
@@ -75,7 +75,7 @@ def gaussian_head(counts: np.ndarray, sums: np.ndarray, moments: np.ndarray, rid
 def discriminant(
     counts: np.ndarray, sums: np.ndarray, moments: np.ndarray, shrinkage: float = 0.1
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return (coefficients (C, D), offsets (C,)) of the classifier with the covariance (1 - s) S + s t I.
+    """Compute (coefficients (C, D), offsets (C,)) of the classifier with the covariance (1 - s) S + s t I.
 
     A class without samples has a large negative offset.  Parameters as for `within_classes`.
     """

@@ -7,7 +7,7 @@ BLOCK = 4096
 
 
 def logits_by_class(x: np.ndarray, head: np.ndarray) -> np.ndarray:
-    """Return the logits (C, n) of samples (n, d) float32 under a head (d, C)."""
+    """Compute the logits (C, n) of samples (n, d) float32 under a head (d, C)."""
     return np.ascontiguousarray((x @ np.asarray(head, x.dtype)).T)
 
 
@@ -21,7 +21,7 @@ def softmax_by_class(logits: np.ndarray) -> np.ndarray:
 
 
 def gradient(x: np.ndarray, head: np.ndarray, labels: np.ndarray, likely: np.ndarray | None = None) -> np.ndarray:
-    """Return the gradient (d, C) of -log sum_z softmax(W x)_z P(label | z) over samples.
+    """Compute the gradient (d, C) of -log sum_z softmax(W x)_z P(label | z) over samples.
 
     Parameters
     ----------

@@ -13,18 +13,18 @@ LARGEST, STEPS = 12.0, 40
 
 
 def first_matrix(classes: int) -> np.ndarray:
-    """Return the transition matrix (C, C) before any count is known."""
+    """Transition matrix (C, C) with which the estimate starts, before any count is known."""
     return FIRST * np.eye(classes) + (1 - FIRST) / classes
 
 
 def common_matrix(counts: np.ndarray) -> np.ndarray:
-    """Return the transition matrix (C, C) of all clients from the numbers of labels by true and given class."""
+    """Estimate the transition matrix (C, C) of all clients from the numbers of labels by true and given class."""
     smoothed = counts + ANY + RIGHT * np.eye(len(counts))
     return smoothed / smoothed.sum(1, keepdims=True)
 
 
 def fit_odds(counts: np.ndarray, right: np.ndarray, by_class: np.ndarray) -> np.ndarray:
-    """Return the factors (K,) on the odds of right labels under which each client expects its share of right labels.
+    """Fit the factors (K,) on the odds of right labels under which each client expects its share of right labels.
 
     The share is shrunk to the share of all clients by `LEVEL` samples.
 
@@ -49,14 +49,14 @@ def fit_odds(counts: np.ndarray, right: np.ndarray, by_class: np.ndarray) -> np.
 
 
 def class_shares(counts: np.ndarray, by_class: np.ndarray) -> np.ndarray:
-    """Return log(pi_k / pi) (K, C): class shares of each client relative to those of all; parameters as for `fit_odds`."""
+    """Compute log(pi_k / pi) (K, C): class shares of each client relative to those of all; parameters as for `fit_odds`."""
     common = (counts.sum(1) + 1) / (counts.sum() + len(counts))
     own = (by_class + SHARES * common) / (by_class.sum(1, keepdims=True) + SHARES)
     return np.log(own / common)
 
 
 def likelihood(common: np.ndarray, odds: np.ndarray, labels: np.ndarray, owner: np.ndarray) -> np.ndarray:
-    """Return P(given label | true class) (n, C) under the matrices of the clients.
+    """Compute P(given label | true class) (n, C) under the matrices of the clients.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def likelihood(common: np.ndarray, odds: np.ndarray, labels: np.ndarray, owner: 
 
 
 def matrices(common: np.ndarray, odds: np.ndarray) -> np.ndarray:
-    """Return the transition matrices (K, C, C) of clients."""
+    """Compute the transition matrices (K, C, C) of clients."""
     out = np.repeat(common[None], len(odds), 0)
     out[:, range(len(common)), range(len(common))] *= odds[:, None]
     return out / out.sum(2, keepdims=True)

@@ -33,7 +33,7 @@ class Scaling:
     std: tuple[float, ...] = ()
 
     def plain(self, x: np.ndarray) -> np.ndarray:
-        """Return network input (n, C, H, W) or (n, d) float32 of raw samples (n, H, W, C) or (n, d)."""
+        """Convert raw samples (n, H, W, C) or (n, d) to network input (n, C, H, W) or (n, d) float32."""
         x = x.astype(np.float32) / np.float32(255 if x.dtype == np.uint8 else 1)
         if self.mean:
             x = (x - np.array(self.mean, np.float32)) / np.array(self.std, np.float32)
@@ -57,7 +57,7 @@ class Head:
 
     @classmethod
     def of(cls, flat: np.ndarray, inputs: int, classes: int) -> Head:
-        """Return the Head of a vector of all weights, for `inputs` values of a sample."""
+        """Read a Head from a vector of its weights and biases."""
         cosines = (len(flat) - classes * (inputs + 1)) // (inputs + 1 + classes)
         ends = np.cumsum([cosines * inputs, cosines, classes * (cosines + inputs)])
         w, b, weight, bias = np.split(flat, ends)
@@ -74,7 +74,7 @@ class Head:
         return np.concatenate([layer.ravel() for layer in self.layers])
 
     def of_samples(self, x: Any, inputs: Scaling) -> np.ndarray:
-        """Return the logits (n, C) of raw samples."""
+        """Compute the logits (n, C) of raw samples."""
         parts = [inputs.plain(np.asarray(x[a : a + BLOCK])) for a in range(0, len(x), BLOCK)]
         return np.concatenate([self._logits(part.reshape(len(part), -1)) for part in parts])
 

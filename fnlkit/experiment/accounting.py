@@ -33,7 +33,7 @@ class Accounting:
         self.experiment.clients.note(f"{total['label_statement']}{known}")
 
     def _facts(self):
-        """Return the facts of an entry that do not change during a run."""
+        """Facts of an entry that do not change during a run."""
         e = self.experiment
         facts = {"classes": e.federation.classes, "key": self.key.fingerprint, "data": e.dataset.checksum}
         return facts | {"seed": e.settings.seed, **labels_of_clients(e.federation)}

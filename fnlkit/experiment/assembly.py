@@ -76,7 +76,7 @@ class TrainingData(NamedTuple):
 def training_data(
     federation: Federation, dataset: Dataset, plan: Plan, embeddings: np.ndarray | Rows | None = None
 ) -> TrainingData:
-    """Return the TrainingData of a federation and a data set.
+    """Prepare the samples of a federation and a data set for training.
 
     Raises
     ------
@@ -109,7 +109,7 @@ def training_data(
 
 
 def shared_samples(federation: Federation, method: str) -> np.ndarray:
-    """Return the sample number of each row (n,) int64, without gaps over the clients.
+    """Number the sample of each row (n,) int64, without gaps over the clients.
 
     Raises
     ------
@@ -133,7 +133,7 @@ def shared_samples(federation: Federation, method: str) -> np.ndarray:
 def embedding_rows(
     embeddings: np.ndarray | Rows | None, federation: Federation, dataset: Dataset | None, method: str
 ) -> tuple[np.ndarray | Rows, str | None]:
-    """Return (float32 (n, D), note): the given embeddings, or principal components with a note."""
+    """Prepare embeddings (float32 (n, D), note): the given ones, or principal components with a note."""
     note = None
     if embeddings is None:
         assert dataset is not None  # one of both is given
@@ -157,7 +157,7 @@ def _singles(rows):
 
 
 def digest_of_rows(rows: np.ndarray | Rows) -> str:
-    """Return the SHA-256 of an array's bytes."""
+    """Compute the SHA-256 of an array's bytes."""
     total = hashlib.sha256()
     for a, b in blocks(rows):
         total.update(np.ascontiguousarray(rows[a:b]).data)
@@ -165,7 +165,7 @@ def digest_of_rows(rows: np.ndarray | Rows) -> str:
 
 
 def labels_of_clients(federation: Federation) -> dict[str, np.ndarray]:
-    """Return the labels and clients of a release in the form of fnlkit.artifacts.ledger."""
+    """Collect the labels and clients of a release in the form of fnlkit.artifacts.ledger."""
     return {"given": federation.given, "offsets": federation.client_offsets, "indices": federation.client_indices}
 
 
@@ -190,7 +190,7 @@ def network_of(data: TrainingData, plan: Plan, device: str) -> tuple[Network, in
 
 
 def _head_width(network, size, settings):
-    """Return the head's width for an embedding of `size`: 0 if the network's features already have it."""
+    """Width of the head for an embedding of `size`: 0 if the network's features already have it."""
     width = getattr(network.module, "width", None)
     if width is None:
         raise InputError(f"{settings.method} requires a network with features, classify and width; {settings.model} lacks them")
@@ -238,7 +238,7 @@ class PrivacyKey(NamedTuple):
 
 
 def privacy_key_of(plan: Plan, given: str | os.PathLike[str] | bytes | None) -> PrivacyKey:
-    """Return the PrivacyKey of a run. The file is read, or created if missing, only if the run draws for privacy.
+    """Read the key of a run, or create the file if it is missing, only if the run draws for privacy.
 
     Parameters
     ----------
@@ -271,7 +271,7 @@ def clients_of(
     engine_options: dict[str, Any],
     statistics: tuple[int, int] | None = None,
 ) -> Clients:
-    """Return a session with all clients of a run.
+    """Open a session with all clients of a run.
 
     Parameters
     ----------
@@ -326,7 +326,7 @@ def clients_of(
 
 
 def _single_client_rounds(settings, clients):
-    """Return a note if a round selects only one of several clients, else an empty text."""
+    """Note that a round selects only one of several clients; empty if it selects more."""
     if clients < 2 or settings.cohort_size(clients) > 1:
         return ""
     return (
@@ -336,7 +336,7 @@ def _single_client_rounds(settings, clients):
 
 
 def _public_set(data, method):
-    """Return the Public set: the samples that belong to no client."""
+    """Collect the public set: the samples that belong to no client."""
     federation = data.federation
     positions = np.setdiff1d(np.arange(len(federation.given)), federation.client_indices)
     if "holdout_client" in federation.extra:  # held-out samples belong to a client
@@ -352,7 +352,7 @@ def _public_set(data, method):
 
 # ---- rules, protection, optimizer and method
 def facts_of(clients: Clients, plan: Plan, dataset: Dataset, evaluated: EvaluationSet, held_out: EvaluationSet) -> RunFacts:
-    """Return the RunFacts of a run.
+    """Collect the facts of a run that its components must fit.
 
     Parameters
     ----------
@@ -373,7 +373,7 @@ def facts_of(clients: Clients, plan: Plan, dataset: Dataset, evaluated: Evaluati
 
 
 def optimizer_of(plan: Plan, dataset: Dataset, select: Any) -> FedOpt:
-    """Return the federated optimizer of a run.
+    """Make the federated optimizer of a run.
 
     Parameters
     ----------
@@ -403,7 +403,7 @@ def optimizer_of(plan: Plan, dataset: Dataset, select: Any) -> FedOpt:
 def program_of(
     plan: Plan, clients: Clients, weights: torch.Tensor, opt: FedOpt, select: Any
 ) -> tuple[Model, Generator[Round, None, Model]]:
-    """Return (first Model, the method's generator of rounds)."""
+    """Start the method: (first Model, generator of rounds)."""
     model = Model(clients.network, weights)
     program = plan.method.run(clients, model, opt, select, rounds=plan.settings.rounds)
     if not isinstance(program, Generator):

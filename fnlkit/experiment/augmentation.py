@@ -7,7 +7,7 @@ from fnlkit.federated.client.inputs import Augment
 
 
 def augmentation(spec: str, kind: str, shape: tuple[int, ...]) -> Augment:
-    """Return the Augment of a spec for samples of a kind and shape.
+    """Read the augmentation of a spec for samples of a kind and shape.
 
     ``auto`` is crop(4) and flip on color images of 32 pixels or more, and no augmentation otherwise.
 

@@ -34,7 +34,7 @@ class BoundMethod:
 
     @classmethod
     def of(cls, spec: str | Spec) -> "BoundMethod":
-        """Return the BoundMethod of a spec such as ``fedcorr(beta=5, usual=flr(strength=3))``.
+        """Bind a spec such as ``fedcorr(beta=5, usual=flr(strength=3))``.
 
         Raises
         ------
@@ -61,7 +61,7 @@ class BoundMethod:
         return next((sent.what for sent in all_sent if sent.sum_only), None)
 
     def budget(self, rounds: int) -> list[Any]:
-        """Return the part of the schedule that depends on `rounds`, one entry per stage.
+        """Part of the schedule that depends on `rounds`, one entry per stage.
 
         A run can be resumed with a different `rounds` only if this part is unchanged.
         """

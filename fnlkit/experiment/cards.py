@@ -49,7 +49,7 @@ class Card(NamedTuple):
 
 
 def card(kind: str, name: str) -> Card:
-    """Return the Card of a component in a table of `TABLES`."""
+    """Collect the facts of a component in a table of `TABLES`."""
     part = find(name, TABLES[kind], kind)
     known = declaration(part)
     reference = bool(REFERENCES & known.find_needs(arguments_of(part)))
@@ -58,7 +58,7 @@ def card(kind: str, name: str) -> Card:
 
 
 def protection_of_replies(name: str) -> str:
-    """Return how a method's replies can be protected: ``secagg``, ``sum`` or a dash.
+    """State how a method's replies can be protected: ``secagg``, ``sum`` or a dash.
 
     ``sum``: the server only needs sums.  ``secagg``: clients send only weights, and sites can mask them.
     """
@@ -67,7 +67,7 @@ def protection_of_replies(name: str) -> str:
 
 
 def markdown() -> str:
-    """Return the table of methods as Markdown."""
+    """Format the table of methods as Markdown."""
     lines = [
         "| method | source | replies in addition to weights | can be protected by | bytes up, down |",
         "|---|---|---|---|---|",

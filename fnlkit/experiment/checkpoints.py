@@ -22,7 +22,7 @@ from fnlkit.federated.server.clients import Clients
 
 # ---- snapshot
 def snapshot(experiment: Any) -> Run:
-    """Return the Run of an experiment after the last finished round.
+    """Save an experiment as the Run after the last finished round.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def _metadata(experiment):
 
 
 def _find_unsaved(experiment):
-    """Return the server parts of the optimizer whose state no run saves; note each once."""
+    """Find the server parts of the optimizer whose state no run saves; note each once."""
     now = memory.server_state(experiment.opt)
     changed = [name for name in now if now[name] != experiment.initial_server_state[name]]
     for name in changed:

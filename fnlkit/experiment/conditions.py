@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def machine(engine: Engine, device: str | torch.device) -> dict[str, Any]:
-    """Return engine, threads, CPU and versions, which must be equal for equal results."""
+    """Describe engine, threads, CPU and versions, which must be equal for equal results."""
     import torch
 
     return {
@@ -30,12 +30,12 @@ def machine(engine: Engine, device: str | torch.device) -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of Python and of libraries on which every result depends."""
+    """List the versions of Python and of libraries on which every result depends."""
     return {"python": platform.python_version(), "numpy": np.__version__, "sklearn": version("scikit-learn")}
 
 
 def peak_bytes() -> int:
-    """Return the peak memory of this process; 0 if the system does not report it (Windows)."""
+    """Peak memory of this process; 0 if the system does not report it (Windows)."""
     try:
         import resource
     except ImportError:

@@ -26,7 +26,7 @@ class Criterion(Protocol):
         """Function with the attributes `column` and `each_stage`."""
 
     def __call__(self, values: Sequence[float], /) -> int:
-        """Return the index of the chosen value."""
+        """Choose a value by its index."""
 
 
 def reads(column: str, *, each_stage: bool = False) -> Callable[[Callable[..., int]], Callable[..., int]]:
@@ -41,7 +41,7 @@ def reads(column: str, *, each_stage: bool = False) -> Callable[[Callable[..., i
 
 @reads(AGREEMENT)
 def best_holdout(values: Sequence[float]) -> int:
-    """Return the first round with the highest agreement on held-out noisy labels, over all rounds and stages.
+    """Choose the first round with the highest agreement on held-out noisy labels, over all rounds and stages.
 
     Examples
     --------
@@ -53,7 +53,7 @@ def best_holdout(values: Sequence[float]) -> int:
 
 @reads(AGREEMENT, each_stage=True)
 def nes(values: Sequence[float], *, patience: Count = 10) -> int:
-    """Return the round of Noisy Early Stopping: the first peak of the agreement on held-out noisy labels.
+    """Choose the round of Noisy Early Stopping: the first peak of the agreement on held-out noisy labels.
 
     The peak is final after `patience` further values without a higher agreement.
 
@@ -71,7 +71,7 @@ def nes(values: Sequence[float], *, patience: Count = 10) -> int:
 
 @reads(CHANGES, each_stage=True)
 def label_wave(values: Sequence[float], *, window: Count = 3, patience: Count = 3) -> int:
-    """Return the round of Label Wave: the first local minimum of the smoothed number of prediction changes.
+    """Choose the round of Label Wave: the first local minimum of the smoothed number of prediction changes.
 
     `values` counts the training samples whose predicted class differs from the previous evaluated round.  The counts are
     averaged over `window` values; the minimum is final after `patience` averages that are not lower.  Until the first average,
@@ -106,7 +106,7 @@ CRITERIA = {"best-holdout": best_holdout, "nes": nes, "label-wave": label_wave}
 
 
 def criterion(spec: str | Spec) -> Criterion | None:
-    """Return the criterion of a spec with bound parameters, or None for ``last``.
+    """Bind the criterion of a spec; None for ``last``.
 
     Raises
     ------

@@ -165,7 +165,7 @@ class CrossFit(Experiment):
 
     # ---- the committee
     def _weigh(self):
-        """Return the agreement with held-out given labels and the weight of each method (M, 2)."""
+        """Measure the agreement with held-out given labels, and weigh each method: (M, 2)."""
         finished = np.flatnonzero(self.clients.memory[FAILED].numpy() == 0)
         if not len(finished):
             raise WorkStopped("auto: a training of every method failed; see the notes, and lower `lr`")
@@ -207,13 +207,16 @@ class CrossFit(Experiment):
 
 
 def make_experiment(federation: Federation, dataset: Dataset, settings: Settings, **options: Any) -> Experiment:
-    """Return the Experiment of the settings: a CrossFit if the method trains other methods on folds; arguments as for both."""
+    """Make the Experiment of the settings: a CrossFit if the method trains other methods on folds.
+
+    The arguments are those of both.
+    """
     kind = CrossFit if "folds" in BoundMethod.of(settings.method).needs else Experiment
     return kind(federation, dataset, settings, **options)
 
 
 def methods_of(settings: Settings) -> tuple[list[str], int]:
-    """Return the methods and the number of folds of the setting `method`.
+    """Read the methods and the number of folds from the setting `method`.
 
     Raises
     ------

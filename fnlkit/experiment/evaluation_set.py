@@ -55,7 +55,7 @@ class EvaluationSet:
         return next(iter(self.labels))
 
     def scores(self, logits: torch.Tensor) -> dict[str, float]:
-        """Return the share of labels that logits (n, C) predict, by name, and the mean cross entropy.
+        """Measure the share of labels that logits (n, C) predict, by name, and the mean cross entropy.
 
         The cross entropy refers to the labels of `name`.
         """
@@ -66,7 +66,7 @@ class EvaluationSet:
         return out | (self._measured(logits) if self.measure else {})
 
     def _measured(self, logits):
-        """Return the numbers of the user's measure by name."""
+        """Compute the numbers of the user's measure by name."""
         value = self.measure(logits.double().softmax(-1).numpy(), self.labels[self.name].numpy())
         numbers = value if isinstance(value, dict) else {self.measure_name: value}
         for name, number in numbers.items():
@@ -82,7 +82,7 @@ class EvaluationSet:
 def evaluation_set(
     federation: Federation, dataset: Dataset, train: np.ndarray | Rows, test: np.ndarray | Rows, measure: str = "auto"
 ) -> EvaluationSet:
-    """Return the EvaluationSet of a federation: the test samples of the data set, or the clients' held-out samples.
+    """Choose the samples of an evaluation: the test samples of the data set, or the clients' held-out samples.
 
     Held-out samples are used if the data set has no test samples.
 
@@ -119,7 +119,7 @@ def evaluation_set(
 
 
 def _of_user(measure):
-    """Return (function, name) of a user's measure, or () for ``auto``."""
+    """Read a user's measure: (function, name), or () for ``auto``."""
     spec = parse(measure, "`measure`")
     if spec.name == "auto" and not spec.parameters:
         return ()
@@ -129,7 +129,7 @@ def _of_user(measure):
 
 
 def held_out_set(federation: Federation, train: np.ndarray | Rows) -> EvaluationSet:
-    """Return the EvaluationSet of the clients' held-out samples; parameters as for `evaluation_set`."""
+    """Collect the clients' held-out samples; parameters as for `evaluation_set`."""
     positions = held_out_positions(federation)
     labels = {"agreement": federation.given[positions]}
     if federation.true is not None:
@@ -148,7 +148,7 @@ def _to_torch(x, labels, *more):
 def tested_samples(
     federation: Federation, train: np.ndarray | Rows, test: np.ndarray | Rows | None = None
 ) -> dict[str, np.ndarray | Rows]:
-    """Return the samples that `evaluate` tests, by name, without names of no samples.
+    """Collect the samples that `evaluate` tests, by name; a name without samples is left out.
 
     Parameters
     ----------
@@ -167,12 +167,12 @@ def tested_samples(
 
 
 def gold_positions(federation: Federation) -> np.ndarray:
-    """Return the positions (g,) of samples with a verified label, in ascending order."""
+    """Find the positions (g,) of samples with a verified label, in ascending order."""
     return np.flatnonzero(federation.extra.get("gold_label", np.full(0, -1)) >= 0)
 
 
 def held_out_positions(federation: Federation) -> np.ndarray:
-    """Return the positions (h,) of held-out samples without verified samples, client by client."""
+    """Find the positions (h,) of held-out samples without verified samples, client by client."""
     positions = np.concatenate([np.zeros(0, np.int64), *federation.held_out])
     gold = federation.extra.get("gold_label")
     return positions if gold is None else positions[gold[positions] < 0]

@@ -124,13 +124,13 @@ class Experiment:
         return rounds * self.settings.cohort_size(len(self.clients))
 
     def labels(self) -> np.ndarray:
-        """Return the working labels of all clients by position in the training set (n,)."""
+        """Collect the working labels of all clients by position in the training set (n,)."""
         labels = np.array(self.federation.given, np.int64)
         labels[self.federation.client_indices] = self.clients.members.y.numpy()
         return labels
 
     def snapshot(self) -> Run:
-        """Return the Run after the last finished round."""
+        """Save the Run after the last finished round."""
         return checkpoints.snapshot(self)
 
     def run(
@@ -221,7 +221,7 @@ class Experiment:
 
     # ---- rows of the history
     def _measure(self, step):
-        """Return the row, the arrays {name: array} and `latest` of the selection; the caller stores these with the round."""
+        """Measure a round: its row, arrays {name: array} and `latest` of the selection, which the caller stores together."""
         clients, row = self.clients, {"round": len(self.history), "stage": step.stage, "clients": step.replies.ids.tolist()}
         row["client_rounds"] = clients.traffic.client_rounds
         row["bytes_up"], row["bytes_down"] = clients.traffic.bytes_up, clients.traffic.bytes_down
@@ -277,7 +277,7 @@ class Experiment:
             )
 
     def _scores(self, model):
-        """Return accuracy (or agreement) and loss, and the share of right labels if true labels are known."""
+        """Measure accuracy (or agreement) and loss, and the share of right labels if true labels are known."""
         scores = self._own_scores.mean(model.weights) if self._own_scores else self._test_scores(model.weights)
         if self.federation.true is not None:
             scores["label_accuracy"] = float(np.mean(self.clients.members.y.numpy() == self._true_of_clients()))
@@ -295,7 +295,7 @@ class Experiment:
         return self.measured.scores(logits)
 
     def _predict_samples(self):
-        """Return the logits float32 (m, C) of the run's model for test, held-out and verified samples, by name."""
+        """Predict logits float32 (m, C) of the run's model for test, held-out and verified samples, by name."""
         if "own" in self.plan.needs or self.federation.dataset == REAL_SITES:
             return {}
         weights = self.model.weights if self.selection.weights is None else self.selection.weights
@@ -312,15 +312,15 @@ class Experiment:
         check_any_accepted(self.clients.log, self.clients.rejected)
 
     def _logits(self, weights, x):
-        """Return the logits (n, C) of a model for raw samples."""
+        """Predict the logits (n, C) of a model for raw samples."""
         return self.clients.predict(weights, x)
 
     def _true_of_clients(self):
-        """Return the true labels of all clients' samples, client by client."""
+        """True labels of all clients' samples, client by client."""
         return np.asarray(self.federation.true)[self.federation.client_indices]
 
     def _measure_memorization(self, step):
-        """Return the shares of memorized wrong labels, of the global model and of the cohort's local models."""
+        """Measure the shares of wrong labels that the global model and the cohort's local models have memorized."""
         truth = np.split(self._true_of_clients(), np.asarray(self.federation.client_offsets)[1:-1])
         shares = global_memorization(self.clients, step.model.weights, truth)
         out = {f"global_{name}": value for name, value in shares.items()}

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def digest_of_federation(federation: Federation) -> str:
-    """Return a SHA-256 over the arrays of a federation that affect a run or its evaluation."""
+    """Compute a SHA-256 over the arrays of a federation that affect a run or its evaluation."""
     total = hashlib.sha256(str(federation.classes).encode())
     arrays = {name: getattr(federation, name) for name in ("client_offsets", "client_indices", "given", "true")}
     arrays |= {name: federation.extra.get(name) for name in ("reviewed", "received", "holdout_client", "gold_label", "group")}
@@ -29,7 +29,7 @@ def digest_of_federation(federation: Federation) -> str:
 
 
 def labels_of(federation: Federation, corrected: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the labels of a run by name, with working labels (n,)."""
+    """Collect the labels of a run by name, with working labels (n,)."""
     labels = {"given": np.asarray(federation.given), "corrected": corrected}
     if federation.true is not None:
         labels["true"] = np.asarray(federation.true)
@@ -37,14 +37,14 @@ def labels_of(federation: Federation, corrected: np.ndarray) -> dict[str, np.nda
 
 
 def truth_of(federation: Federation) -> dict[str, np.ndarray]:
-    """Return the known noise and the estimates of a federation."""
+    """Collect the known noise and the estimates of a federation."""
     truth = {name: getattr(federation, name) for name in ("noise_client_level", "noise_client_noisy", "noise_transition")}
     truth |= {name: values for name, values in federation.extra.items() if name.startswith("estimate_")}
     return {name: np.asarray(values) for name, values in truth.items() if values is not None}
 
 
 def describe_data(federation: Federation, dataset: Dataset, mean: Sequence[float], std: Sequence[float]) -> dict[str, Any]:
-    """Return the metadata entries of a run that identify its data; `mean` and `std` are those of the inputs."""
+    """Identify the data of a run by entries of its metadata; `mean` and `std` are those of the inputs."""
     columns = getattr(dataset, "table", None)  # conversion of table columns to vectors
     samples = {
         "kind": dataset.kind,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def local_memorization(
     clients: Clients, ids: np.ndarray, weights: torch.Tensor, truth: Sequence[np.ndarray]
 ) -> dict[str, float]:
-    """Return memorization of each client's local model on the client's samples, pooled over a cohort.
+    """Measure the memorization of each client's local model on the client's samples, pooled over a cohort.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ def local_memorization(
 
 
 def global_memorization(clients: Clients, weights: torch.Tensor, truth: Sequence[np.ndarray]) -> dict[str, float]:
-    """Return memorization of the global model on all clients' samples."""
+    """Measure the memorization of the global model on all clients' samples."""
     predicted, members = [], clients.members
     for client in read_ahead(members):
         predicted.append(clients.predict(weights, client.x).argmax(-1).cpu().numpy())

@@ -18,7 +18,7 @@ _SERVER_PARTS = ("aggregate", "rescale", "server", "prepare")
 
 
 def pack(clients: Sequence[Client], server: dict[str, Any]) -> dict[str, torch.Tensor]:
-    """Return {name: tensor}: rows joined over the clients that have them, states stacked, server memory unchanged."""
+    """Convert the state to {name: tensor}: rows joined over their clients, states stacked, server memory unchanged."""
     out = {f"server/{name}": torch.as_tensor(value) for name, value in server.items()}
     for group in ("rows", "state"):
         names = sorted({name for c in clients for name in getattr(c, group) if not name.startswith("input/")})
@@ -45,7 +45,7 @@ def unpack(memory: dict[str, Any], clients: Sequence[Client], server: dict[str, 
 
 
 def expected_bytes(clients: Sequence[Client], visits: int) -> int | float:
-    """Return the expected bytes of all clients' state after `visits` clients were visited.
+    """Extrapolate the bytes of all clients' state after `visits` clients were visited.
 
     The estimate extrapolates from the clients visited so far.
 
@@ -63,7 +63,7 @@ def expected_bytes(clients: Sequence[Client], visits: int) -> int | float:
 
 
 def server_state(opt: FedOpt) -> dict[str, Any]:
-    """Return {part: bytes} of the attributes, bound arguments and closures of an optimizer's server parts.
+    """Pickle attributes, bound arguments and closures of an optimizer's server parts: {part: bytes}.
 
     Parameters
     ----------

@@ -38,7 +38,7 @@ def build_network(
     precision: str = "fp32",
     device: str = "cpu",
 ) -> Network:
-    """Return the Network of a spec with initial weights.
+    """Build the network of a spec with initial weights.
 
     Parameters
     ----------
@@ -102,12 +102,12 @@ class Trained(NamedTuple):
     x_test: np.ndarray | Rows
 
     def logits(self, x: np.ndarray | Rows | torch.Tensor) -> torch.Tensor:
-        """Return logits (n, C) of raw samples (n, ...), a Tensor or an array of rows."""
+        """Predict logits (n, C) of raw samples (n, ...), a Tensor or an array of rows."""
         return in_blocks(lambda part: predict(self.network, None, part, self.inputs), x)
 
 
 def encode_as_trained(run: Run, dataset: Dataset, *, device: str = "cpu") -> Dataset:
-    """Return the data set as the network of a run gets it: encoded by the backbone of the run, if there is one."""
+    """Encode the data set by the backbone of a run, if there is one, as the network of the run gets it."""
     about = run.meta.get("features")
     if not about:
         return dataset
@@ -116,7 +116,7 @@ def encode_as_trained(run: Run, dataset: Dataset, *, device: str = "cpu") -> Dat
 
 
 def load_trained(run: Run, dataset: Dataset, *, device: str = "cpu") -> Trained:
-    """Return the Trained network of a run for a data set's samples.
+    """Load the network of a run for a data set's samples.
 
     Parameters
     ----------
@@ -144,7 +144,7 @@ def load_trained(run: Run, dataset: Dataset, *, device: str = "cpu") -> Trained:
 
 
 def needs_of(run: Run) -> frozenset[str] | set[str]:
-    """Return the inputs that a run's method needs, as in `fnlkit.experiment.plan.BoundMethod`.
+    """List the inputs that a run's method needs, as in `fnlkit.experiment.plan.BoundMethod`.
 
     The run records these inputs, so that a run of a user's method can be read without importing that method.
     """
@@ -153,7 +153,7 @@ def needs_of(run: Run) -> frozenset[str] | set[str]:
 
 
 def network_of(run: Run, *, device: str = "cpu", shape: tuple[int, ...] = ()) -> Network:
-    """Return the Network of a run with its weights.
+    """Build the network of a run and load its weights.
 
     Parameters
     ----------
@@ -193,7 +193,7 @@ def network_of(run: Run, *, device: str = "cpu", shape: tuple[int, ...] = ()) ->
 
 
 def without_head(network: Network) -> torch.Tensor:
-    """Return the weights (P + Q,) of a network without the second output that AKD trains, if the network has one."""
+    """Remove the second output that AKD trains from the weights (P + Q,) of a network, if it has one."""
     from fnlkit.models.head import WithHead
 
     module = network.module

@@ -13,7 +13,7 @@ from fnlkit.core.errors import InputError
 
 
 def metrics_path(output: str, chosen: str | os.PathLike[str] | None = None) -> str | os.PathLike[str] | None:
-    """Return the path of the metrics: `chosen`, or a file next to `output`; None if the run writes no file."""
+    """Choose the path of the metrics: `chosen`, or a file next to `output`; None if the run writes no file."""
     if chosen is None:
         return None if output == "-" or _device(output) else f"{Path(output).with_suffix('')}.metrics.jsonl"
     return chosen

@@ -82,7 +82,7 @@ class Plan:
 
     @classmethod
     def of(cls, settings: Settings) -> "Plan":
-        """Return the Plan of settings; users' components are imported.
+        """Bind all components of settings; users' components are imported.
 
         Raises
         ------
@@ -132,7 +132,7 @@ class Plan:
         return self.criterion is not None and self.criterion.func.column == AGREEMENT
 
     def make_optimizer(self, fit: Fit | None = None, **server: Any) -> Any:
-        """Return a new FedOpt.
+        """Make a new FedOpt.
 
         Parameters
         ----------
@@ -144,13 +144,13 @@ class Plan:
         return registry.check_optimizer(self.optimizer(Fit() if fit is None else fit, **server), self.settings.optimizer)
 
     def schedule_over(self, rounds: int) -> Callable[[float], float]:
-        """Return the function (finished rounds) -> factor on the learning rate in a run of `rounds` rounds."""
+        """Make the function (finished rounds) -> factor on the learning rate in a run of `rounds` rounds."""
         if getattr(self.schedule, "func", self.schedule) is constant and not self.settings.warmup_rounds:
             return unchanged
         return partial(factor_of, schedule=self.schedule, rounds=rounds, warmup_rounds=self.settings.warmup_rounds)
 
     def make_selector(self) -> Any:
-        """Return a new selector with the fraction of the settings."""
+        """Make a new selector with the fraction of the settings."""
         return registry.check_selector(self.selector(fraction=self.settings.fraction), self.settings.selector)
 
     # ---- rules
@@ -273,7 +273,7 @@ class Plan:
 
 
 def _schedule_of(settings):
-    """Return the spec of the schedule; `decay` is short for one of them."""
+    """Choose the spec of the schedule; `decay` is short for one of them."""
     if settings.decay == 1:
         return settings.schedule
     if parse(settings.schedule) != Spec("constant"):

@@ -88,11 +88,11 @@ def warm_head(
 
 
 def _encode(encoder, x, network):
-    """Return features float32 (n, d) of samples (n, ...)."""
+    """Compute features float32 (n, d) of samples (n, ...)."""
     with torch.no_grad():
         return in_blocks(lambda part: encoder(part.to(network.flat)), x).float().cpu().numpy()
 
 
 def network_classes(module: Any) -> int:
-    """Return the number of classes of a network with a linear head."""
+    """Number of classes of a network with a linear head."""
     return int(module.fc.out_features)

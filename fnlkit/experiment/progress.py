@@ -40,7 +40,7 @@ class Progress:
         return (time.monotonic() - self._began) / max(1, self.done - self.start) * max(0, self.total - self.done)
 
     def text(self, row: dict[str, Any]) -> str:
-        """Return stage, last scores and samples per second after a round's row of metrics."""
+        """Format stage, last scores and samples per second after a round's row of metrics."""
         name = next((name for name in ("accuracy", "agreement") if name in row), None)
         if name:
             self._score = f"{name} {row[name]:.4f}"

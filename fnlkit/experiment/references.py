@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def arrange(federation: Federation, wanted: Collection[str], method: str) -> tuple[Federation, dict[str, Any]]:
-    """Return the federation that a run trains on, and additional rows for its clients.
+    """Prepare the federation that a run trains on, and additional rows for its clients.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ def arrange(federation: Federation, wanted: Collection[str], method: str) -> tup
 
 
 def _remedy(federation):
-    """Return a hint on how to declare true labels, given the noise of a federation."""
+    """Suggest how to declare true labels, given the noise of a federation."""
     if federation.meta.get("noise"):
         return (
             "labels from a file replaced labels that were not declared true: if the replaced labels are true, start with "
@@ -56,7 +56,7 @@ def _remedy(federation):
 
 
 def _pool_clients(federation):
-    """Return the federation with all samples on one client, without the metadata of single clients."""
+    """Move all samples to one client, and drop the metadata of single clients."""
     positions = np.sort(np.asarray(federation.client_indices, np.int64))
     extra = {name: array for name, array in federation.extra.items() if name not in ESTIMATES}
     if "holdout_client" in extra:
@@ -96,7 +96,7 @@ class OwnScores:
             self._known.pop(i, None)
 
     def mean(self, start: torch.Tensor) -> dict[str, float]:
-        """Return the mean of each score over all clients."""
+        """Average each score over all clients."""
         fresh = None
         for i in range(len(self.clients)):
             client_model = self.clients.members[i].state.get("own")

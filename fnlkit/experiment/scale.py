@@ -41,7 +41,7 @@ class Scale(NamedTuple):
 def scale_of(
     federation: Federation, dataset: Dataset, train: np.ndarray | Rows, standardize: str = "auto", *, tokens: bool = False
 ) -> Scale:
-    """Return the Scale of a federation's samples.
+    """Compute the Scale of a federation's samples.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ def scale_of(
 
 
 def statistics_bytes(clients: int, width: int) -> tuple[int, int]:
-    """Return (bytes up, bytes down) of the statistics behind a scale.
+    """Count the bytes (up, down) of the statistics behind a scale.
 
     Each client sends a count and two sums of `width` values, and receives mean and deviation.
     """
@@ -91,7 +91,7 @@ def statistics_bytes(clients: int, width: int) -> tuple[int, int]:
 
 
 def _channels(federation, train, skip_unreadable=False):
-    """Return [mean, std] by channel from the moments of each client and of the public set.
+    """Compute [mean, std] by channel from the moments of each client and of the public set.
 
     The public set contains the samples that no client holds.
     """

@@ -60,7 +60,7 @@ class Selection:
         self.column = "agreement" if self._measured and column == AGREEMENT else column
 
     def measure(self, weights: torch.Tensor) -> tuple[dict[str, Any], torch.Tensor | None]:
-        """Return the columns of a row for a global model, and `latest`, which the caller stores with the round.
+        """Measure a global model: the columns of a row, and `latest`, which the caller stores with the round.
 
         Each client replies with two counts per column.
 
@@ -89,7 +89,7 @@ class Selection:
         return row, latest
 
     def _measure_at_sites(self, weights):
-        """Return the same as `measure`, from the replies of real sites; sites without a reply count like the others."""
+        """Measure as `measure` does, from the replies of real sites; sites without a reply count like the others."""
         if self.column is None or (self.column == CHANGES and self.latest is None):
             return {}, weights.clone() if self.column == CHANGES else None
         step, broadcast = reply_held_out_agreement, {}
@@ -129,7 +129,7 @@ class Selection:
                 )
 
     def stops(self, history: list[dict[str, Any]]) -> bool:
-        """Return whether `patience` measured rounds have passed since the chosen round."""
+        """Whether `patience` measured rounds have passed since the chosen round."""
         if not self.patience or self.round is None:
             return False
         return sum(row["round"] > self.round for row in self._filter_rows(history)) >= self.patience
@@ -143,7 +143,7 @@ class Selection:
 
     # ---- saving and resuming
     def arrays(self, model: Model, history: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
-        """Return the tensors of a run in addition to the chosen weights: the last model and `latest`."""
+        """Collect the tensors of a run in addition to the chosen weights: the last model and `latest`."""
         rounds = sum(row["stage"] != "final" for row in history)
         out = {} if self.round in (None, rounds - 1) else {"last": model.weights}
         return out | ({} if self.latest is None else {self._name: self.latest})
@@ -154,7 +154,7 @@ class Selection:
         return "before" if self.at_sites else "predicted"
 
     def facts(self, history: list[dict[str, Any]]) -> dict[str, Any] | None:
-        """Return the metadata of a run: criterion, chosen round and value; None for ``last``."""
+        """Collect the metadata of a run: criterion, chosen round and value; None for ``last``."""
         if self.rule is None:
             return None
         about = {"criterion": self.spec, "column": self.column, "round": self.round}
@@ -171,7 +171,7 @@ class Selection:
 
 
 def _predictions(clients, weights):
-    """Return the classes (m,) that a global model predicts for all clients' training samples, in client order."""
+    """Predict the classes (m,) of all clients' training samples with a global model, in client order."""
     predictions = []
     for client in read_ahead(clients.members):
         predictions.append(clients.predict(weights, client.x).argmax(-1).cpu())

@@ -100,7 +100,7 @@ class Session:
         return len(self.sizes)
 
     def round(self, ids, model, step, *, expect=(), broadcast=None, **options) -> Any:
-        """Return the sums of the replies of all clients."""
+        """Sum the replies of all clients."""
         received = broadcast or {}
         totals: dict[str, Any] = {}
         for block in self.blocks:
@@ -124,13 +124,13 @@ class Sums(dict[str, Any]):
 
 @on_one_blas_thread
 def compute_head(method: str, session: Session, model: Head) -> Any:
-    """Return the only Round of a method that computes a linear head."""
+    """Run the only Round of a method that computes a linear head."""
     (last,) = registry.method(method)(session, model, None, None, rounds=1)
     return last
 
 
 def can_solve(settings: Settings, dataset: Dataset, engine: str) -> bool:
-    """Return whether `solve` runs these settings: a method that computes a linear head, on vectors or images."""
+    """Whether `solve` runs these settings: a method that computes a linear head, on vectors or images."""
     usual = {"protect": "none", "select": "last", "measure": "auto", "memorization": False, "warmup_head": 0, "patience": 0}
     same = all(getattr(settings, name, value) in (value, None) for name, value in usual.items())
     return same and engine == "auto" and dataset.kind in ("vector", "image") and dataset.x_train.dtype != object
@@ -146,7 +146,7 @@ def solve(
     resume: Run | None = None,
     say: Any = None,
 ) -> Run:
-    """Return the finished Run of a method that computes a linear head from sums.
+    """Compute a linear head from sums, and return the finished Run of its method.
 
     Parameters
     ----------
@@ -251,7 +251,7 @@ def _must_equal(run, federation, dataset, settings):
 
 
 def _scores(federation, dataset, logits):
-    """Return the share of labels that logits predict, by name, and the mean cross entropy, as in an evaluation of a network."""
+    """Measure the share of labels that logits predict, by name, and the mean cross entropy, as for a network."""
     if len(dataset.y_test):
         name = "accuracy" if federation.true is not None or dataset.test_verified else "agreement"
         values, labels = logits["test"], {name: np.asarray(dataset.y_test)}

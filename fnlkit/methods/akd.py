@@ -33,14 +33,14 @@ LEAST = 5
 
 
 def needs(source: str, level: str) -> tuple[Any, ...]:
-    """Return the names of the inputs that a run must provide."""
+    """List the inputs that a run must provide."""
     if source == "embeddings":
         return ("embedding", "head")
     return ("embedding",) if level == "neighbors" else ()
 
 
 def schedule(rounds: int, source: str, level: float, at: int) -> int | None:
-    """Return the estimation round if the method estimates by energy scores, else None."""
+    """Round of the estimation if the method estimates by energy scores, else None."""
     energy = level == "energy" or (level == "auto" and source == "logits")
     return energy_levels.round_of_estimation(at, rounds) if energy else None
 
@@ -60,7 +60,7 @@ def measure_moments(client: "Client", model: "LocalModel", received: "Received")
 
 # ---- the server
 def weigh_moments(moments: "torch.Tensor", sizes: "torch.Tensor") -> "tuple[torch.Tensor, torch.Tensor]":
-    """Return the mean (D,) of the embeddings of all clients, and their variance, averaged over the dimensions.
+    """Pool the embeddings of all clients: their mean (D,), and the variance averaged over the dimensions.
 
     Parameters
     ----------

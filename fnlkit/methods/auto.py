@@ -82,7 +82,7 @@ def auto(
 
 
 def explain_choice(last: dict[str, Any]) -> str:
-    """Return the weights of a run as a sentence.
+    """State the weights of a run in a sentence.
 
     Parameters
     ----------

@@ -32,7 +32,7 @@ def keep_transition(
 
 
 def limit_condition(transition: np.ndarray, limit: float) -> tuple[np.ndarray, Any]:
-    """Return ((1 - a) T + a I, a) with a condition number of at most `limit`.
+    """Move T toward the identity until its condition number is at most `limit`: ((1 - a) T + a I, a).
 
     a is the smallest of 0, 0.1, ..., 1 that reaches it.
     """
@@ -48,7 +48,7 @@ def limit_condition(transition: np.ndarray, limit: float) -> tuple[np.ndarray, A
 
 
 def _within(matrix, seen, limit):
-    """Return whether the condition number of a matrix is at most `limit`.
+    """Whether the condition number of a matrix is at most `limit`.
 
     Outside the rows and columns `seen` the matrix is the identity.  Singular values of 1,000 classes take a third of a second;
     the eigenvalues of their squares take a tenth, and are exact enough for a limit of up to 1e5.
@@ -115,7 +115,7 @@ def keep_anchor_transition(
 
 
 def confident_transition(probabilities: np.ndarray, labels: np.ndarray, confidence: float) -> np.ndarray:
-    """Return T (C, C) with rows that sum to 1, from confident predictions.
+    """Estimate T (C, C), with rows that sum to 1, from confident predictions.
 
     A row contains the shares of given labels among the samples predicted as this class with p > `confidence`.  The predicted
     class counts as the true class (Di 2024, appendix 9.2).  A class without such a sample gets the row of the identity.

@@ -34,7 +34,7 @@ def choose_once(client: "Client", model: "LocalModel", received: "Received") -> 
 
 # ---- the server
 def intermediate_rounds(intermediate: int, rounds: int) -> int:
-    """Return the rounds of the intermediate model: `intermediate`, or half of all rounds for -1."""
+    """Rounds of the intermediate model: `intermediate`, or half of all rounds for -1."""
     return min(intermediate if intermediate >= 0 else rounds // 2, rounds)
 
 

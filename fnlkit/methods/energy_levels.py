@@ -60,12 +60,12 @@ def estimate_own_level(
 
 
 def share_beyond(scores: np.ndarray, threshold: float, side: str) -> float:
-    """Return the share of scores below the threshold, or not below it."""
+    """Share of the scores below the threshold, or not below it."""
     return float(np.mean(scores < threshold if side == "below" else scores >= threshold))
 
 
 def estimate_levels(replies: "Replies", count: int, *, percentile: float = 75.0, side: str = "below") -> tuple[np.ndarray, Any]:
-    """Return the noise levels (N,) and the threshold tau (eq. 6).
+    """Estimate the noise levels (N,) and the threshold tau (eq. 6).
 
     Clients without scores count as the noisiest of the others.
 
@@ -105,7 +105,7 @@ def estimation_round(
     weigh: Callable[..., Any] | None = None,
     keep: bool = False,
 ) -> tuple[Any, ...]:
-    """Return (model, replies, levels (N,), tau) of round R_w, with all clients.
+    """Run round R_w with all clients: (model, replies, levels (N,), tau).
 
     Parameters
     ----------
@@ -136,12 +136,12 @@ def estimation_round(
 
 
 def round_of_estimation(at: int, rounds: int) -> int:
-    """Return R_w: `at`; if `at` is -1, 30, but at most 0.15 of the rounds."""
+    """Choose R_w: `at`; if `at` is -1, 30, but at most 0.15 of the rounds."""
     return at if at >= 1 else min(30, max(1, round(0.15 * rounds)))
 
 
 def when_to_estimate(rounds: int, clients: "Clients", select: Callable[..., Any], at: int, name: str) -> tuple[int, int]:
-    """Return (rounds before R_w, rounds after it) for a budget of `rounds` rounds.
+    """Divide `rounds` rounds into the rounds before R_w and the rounds after it.
 
     R_w, in which all N clients take part, costs N / m rounds for cohorts of m.
 

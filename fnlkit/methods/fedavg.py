@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def follows_schedule(method: Callable[..., Any]) -> bool:
-    """Return whether another method can run this method as a stage.
+    """Whether another method can run this method as a stage.
 
     A method qualifies if it accepts `stage`, `schedule` and further keywords of local training.
 

@@ -39,7 +39,7 @@ USUAL = ("usual", "usual_optimizer", "usual_aggregator", "usual_selector", "usua
 # ---- on the client
 @declare(fused_kernel="adaptive")
 def adaptive_proximal(w: "torch.Tensor", w_start: "torch.Tensor", batch: "Batch") -> "torch.Tensor":
-    """Return the gradient of beta mu_k ||w - w_global||^2 (eq. 5).
+    """Gradient of beta mu_k ||w - w_global||^2 (eq. 5).
 
     `proximal` (...,) is beta mu_k.
     """
@@ -48,7 +48,7 @@ def adaptive_proximal(w: "torch.Tensor", w_start: "torch.Tensor", batch: "Batch"
 
 @declare(fused_kernel="adaptive_norm")
 def adaptive_proximal_norm(w: "torch.Tensor", w_start: "torch.Tensor", batch: "Batch") -> "torch.Tensor":
-    """Return the gradient of beta mu_k ||w - w_global|| (public code).
+    """Gradient of beta mu_k ||w - w_global|| (public code).
 
     It is 0 in the first batch of an epoch.
     """
@@ -140,12 +140,12 @@ def relabel(
 
 # ---- the server
 def share_of_a_round(clients: "Clients", select: Callable[..., Any]) -> float:
-    """Return the share of the clients in a round, after rounding to whole clients."""
+    """Share of the clients in a round, after rounding to whole clients."""
     return cohort_size(clients, getattr(select, "fraction", 0.1)) / len(clients)
 
 
 def choices_of(code: tuple[Any, ...] | list[Any] | str) -> frozenset[str]:
-    """Return the choices that follow the public code, from a list of words or ``all``."""
+    """Parse the choices that follow the public code: a list of words, or ``all``."""
     chosen = frozenset(map(str, code if isinstance(code, (list, tuple)) else [code]))
     if chosen == {"all"}:
         return frozenset(CODE)
@@ -156,7 +156,7 @@ def choices_of(code: tuple[Any, ...] | list[Any] | str) -> frozenset[str]:
 
 
 def budget(rounds: int, fraction: float, iterations: int, finetune_rounds: int, usual_rounds: int) -> tuple[int, int, int]:
-    """Return (iterations, fine-tuning rounds, usual rounds) for a budget of `rounds`.
+    """Divide `rounds` rounds into iterations, fine-tuning rounds and usual rounds.
 
     Their total cost is that of `rounds` rounds of FedAvg.
 
@@ -481,7 +481,7 @@ def fedcorr(
     planned = visits + finetune_rounds + usual_rounds
 
     def regularize(r: int) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return keywords and report of communication round r of all stages."""
+        """Regularize communication round r of all stages: keywords and report of the round."""
         return regularizer(r, planned) if regularizer else ({}, {})
 
     relabeling = Relabeling(confidence, correct, code)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 # ---- on the client
 def filter_losses(logits: "torch.Tensor", labels: "torch.Tensor", losses: str) -> "torch.Tensor":
-    """Return the values (n,) float64 that the filter is fitted to and applied to.
+    """Compute the losses (n,) float64 to which the filter is fitted and applied.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ def update_bias(
 
 # ---- the server
 def warmup_rounds(warmup: int, rounds: int) -> int:
-    """Return the warm-up rounds, at least 1.
+    """Number of warm-up rounds, at least 1.
 
     Default: 50, at most a quarter of all rounds.
     """
@@ -107,7 +107,7 @@ def warmup_rounds(warmup: int, rounds: int) -> int:
 
 
 def first_visits(clean_visits: int, visits: float) -> int:
-    """Return the number of a client's first visits on clean samples only, of `visits` expected visits with the filter.
+    """Number of a client's first visits on clean samples only, of `visits` expected visits with the filter.
 
     Default: 5, at most a nineteenth of the visits: 5 of 95 in the published runs.
     """
@@ -115,7 +115,7 @@ def first_visits(clean_visits: int, visits: float) -> int:
 
 
 def budget(rounds: int, warmup: int, clean_visits: int) -> tuple[int, int]:
-    """Return the part of the schedule that depends on the number of rounds."""
+    """Part of the schedule that depends on the number of rounds."""
     return warmup_rounds(warmup, rounds), clean_visits if clean_visits >= 0 else rounds
 
 

@@ -50,7 +50,7 @@ def release_labels(client: "Client", model: "LocalModel", received: "Received", 
 
 # ---- the server
 def published_epsilon(classes: int) -> float | None:
-    """Return the published epsilon: 0.81, 3.21 or 1.17 for 10, 100 or 14 classes.
+    """Published epsilon: 0.81, 3.21 or 1.17 for 10, 100 or 14 classes.
 
     For other numbers of classes, return the epsilon at which a fifth of the labels is unchanged.  With six classes or fewer a
     fifth is no more than chance, and 0.81 is returned.
@@ -60,12 +60,12 @@ def published_epsilon(classes: int) -> float | None:
 
 
 def label_epsilon(classes: int, *, epsilon: float = -1.0, release: str = "private") -> float | None:
-    """Return the epsilon of the released labels, or None if they are not randomized."""
+    """Epsilon of the released labels, or None if they are not randomized."""
     return None if release == "exact" else epsilon if epsilon > 0 else published_epsilon(classes)
 
 
 def expected_error(prior: np.ndarray, epsilon: float, labels: int) -> float:
-    """Return the expected total variation between the released and the exact distribution of labels.
+    """Expected total variation between the released and the exact distribution of labels.
 
     The errors of the classes are taken as normal, with the variance of the debiased frequencies.
 
@@ -83,7 +83,7 @@ def expected_error(prior: np.ndarray, epsilon: float, labels: int) -> float:
 
 
 def ramp(r: int, rounds: int, *, strength: float, delay: int, length: int) -> float:
-    """Return b(r): 0 for `delay` rounds, then a linear rise to `strength` in `length`.
+    """Compute b(r): 0 for `delay` rounds, then a linear rise to `strength` in `length`.
 
     With delay 0 and length 0, as in the paper, it is `strength` from the first round on.
     """

@@ -51,7 +51,7 @@ def estimate_transition(
 def transition_of(
     counts: np.ndarray, shares: np.ndarray, *, weighting: str = "off", limit: float = 1e3
 ) -> tuple[np.ndarray, Any]:
-    """Return an invertible T (C, C) with rows summing to 1, and the share of identity.
+    """Estimate an invertible T (C, C) with rows summing to 1, and the share of identity in it.
 
     Eq. 9 prints the division by a sum over true classes.  Here each true class is divided by its sum over given labels, as the
     text and the implementation details of the paper state: only this gives probabilities of a given label for each true class.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 # ---- the server
 def warmup_rounds(warmup: int, rounds: int) -> int:
-    """Return the rounds before the noisy clients are found.  Default: a sixth of all rounds."""
+    """Number of rounds before the noisy clients are found.  Default: a sixth of all rounds."""
     return stages(rounds, warmup, 0, share=1 / 6)[0]
 
 

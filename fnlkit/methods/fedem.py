@@ -42,7 +42,7 @@ Chosen = Annotated[float, Range(open_low=True), Automatic()]
 
 
 def find_needs(combine: bool = False) -> tuple[str, ...]:
-    """Return the needs of the method: numbers of shared samples, if their labels are combined."""
+    """List the needs of the method: numbers of shared samples, if their labels are combined."""
     return ("samples",) if combine else ()
 
 

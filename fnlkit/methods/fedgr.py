@@ -77,7 +77,7 @@ def revise_labels(
 def relabel(
     before: "torch.Tensor", labels: "torch.Tensor", clean: "torch.Tensor", logits: "torch.Tensor", confidence: float
 ) -> "torch.Tensor":
-    """Return the revised labels (n,) int64, -1 for none: the given label of a clean sample, or a confident prediction.
+    """Revise labels (n,) int64, -1 for none: a clean sample keeps its given label, others get a confident prediction.
 
     A noisy sample without a confident prediction keeps its revised label of an earlier visit.
 
@@ -110,7 +110,7 @@ def average_and_count(
 
 
 def path_weights(steps: int, beta: float) -> tuple[float, float, float]:
-    """Return the weights of (average, first model, last model) in an average over the steps of a straight path.
+    """Weigh (average, first model, last model) in an average over the steps of a straight path.
 
     The average a <- beta a + (1 - beta) w_t of all w_t = w_0 + (t / steps) (w - w_0), t = 1, ..., steps.
     """
@@ -122,12 +122,12 @@ def path_weights(steps: int, beta: float) -> tuple[float, float, float]:
 
 # ---- the server
 def stages(rounds: int, sniffing: int, silent: int) -> tuple[int, int]:
-    """Return the rounds before labels are revised, and before the averaged model teaches.  Default: a fifth each."""
+    """Numbers of rounds before labels are revised, and before the averaged model teaches.  Default: a fifth each."""
     return sniffing if sniffing >= 0 else round(rounds / 5), silent if silent >= 0 else round(rounds / 5)
 
 
 def fit_losses(counts: np.ndarray) -> np.ndarray:
-    """Return (3, 2): means, variances and shares of two Gaussians in counted losses (BINS,), the smaller mean first.
+    """Fit two Gaussians to counted losses (BINS,): (3, 2) means, variances and shares, the smaller mean first.
 
     If all losses are in one bin, all samples are clean.
     """

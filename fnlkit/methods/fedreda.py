@@ -49,7 +49,7 @@ def judge_samples(
 
 
 def find_small_losses(losses: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Return which samples (n,) bool belong to the lower of two Gaussians, fitted to the losses of each class.
+    """Select samples (n,) bool of the lower of two Gaussians, fitted to the losses of each class.
 
     Samples of classes with fewer than FEWEST samples, or with equal losses, all do.
 
@@ -73,7 +73,7 @@ def find_small_losses(losses: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 # ---- the server
 def teachers_of(ids: np.ndarray, model: "Model", memory: "dict[str, torch.Tensor]", count: int) -> "torch.Tensor":
-    """Return the teachers (K, P + Q): the mean of the last models of all other clients, or the global model."""
+    """Choose the teachers (K, P + Q): the mean of the last models of all other clients, or the global model."""
     known = {j: memory[f"fedreda/{j}"] for j in range(count) if f"fedreda/{j}" in memory}
     total = sum(weights.double() for weights in known.values())
     out = model.weights.new_empty(len(ids), len(model.weights))

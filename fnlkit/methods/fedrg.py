@@ -28,7 +28,7 @@ CONCENTRATIONS, SHARES = (0.5, 100.0), (1e-3, 0.2)
 
 # ---- on the client
 def start_mixture(groups: int, classes: int, width: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """Return a mixture of `groups` random directions with equal shares, and an even map from classes to groups.
+    """Start with a mixture of `groups` random directions with equal shares, and an even map from classes to groups.
 
     Keys: ``directions`` (G, D), ``concentrations`` (G,), ``shares`` (G,), ``background`` (), ``map`` (C, G).
     """
@@ -46,7 +46,7 @@ def _unit(rows):
 
 
 def posteriors(mixture: dict[str, np.ndarray], z: np.ndarray, temperature: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return the probabilities of the groups (B, G) and of the background (B,) for unit vectors (B, D)."""
+    """Compute probabilities of the groups (B, G) and of the background (B,) for unit vectors (B, D)."""
     groups = z @ mixture["directions"].T * mixture["concentrations"] + np.log(mixture["shares"] + 1e-12)
     both = np.column_stack([np.full(len(z), np.log(mixture["background"] + 1e-12)), groups]) / temperature
     both = np.exp(both - both.max(1, keepdims=True))
@@ -55,7 +55,7 @@ def posteriors(mixture: dict[str, np.ndarray], z: np.ndarray, temperature: float
 
 
 def find_noisy(evidence: np.ndarray, threshold: float) -> np.ndarray:
-    """Return which samples (B,) bool of a batch are noisy: the group of small evidence of two Gaussians.
+    """Select the noisy samples (B,) bool of a batch: the group of small evidence of two Gaussians.
 
     With equal values, and with fewer than two samples, none is.
     """

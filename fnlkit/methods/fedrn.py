@@ -32,7 +32,7 @@ def reply_reliability(client: "Client", model: "LocalModel", received: "Received
 
 
 def noise_like(x: "torch.Tensor", inputs: "Inputs", seed: int) -> "torch.Tensor":
-    """Return one raw sample of Gaussian noise.
+    """Draw one raw sample of Gaussian noise.
 
     After the normalization of the inputs, mean and standard deviation are 0 and 1, or close to these values.
     """
@@ -63,7 +63,7 @@ def select_clean(client: "Client", model: "LocalModel", received: "Received", *,
 def reliabilities(
     i: int, expertise: np.ndarray, outputs: np.ndarray, known: np.ndarray, *, k: int, share: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return (judges, weights) of client i: itself and its k best known neighbors.
+    """Choose and weigh the judges of client i: itself and its k best known neighbors.
 
     Weights sum to 1.  The score of a neighbor is share x expertise + (1 - share) x similarity, both scaled to [0, 1] over the
     known clients.  Similarity is the cosine between the two models' logits for noise; it is 1 for the client itself.
@@ -96,7 +96,7 @@ def _normalize(values):
 def judges_for(
     ids: np.ndarray, model: "Model", memory: "dict[str, torch.Tensor]", chosen: list[tuple[np.ndarray, np.ndarray]], width: int
 ) -> dict[str, Any]:
-    """Return local models (K, 1 + k, P + Q) to scatter and their weights (K, 1 + k).
+    """Collect the local models (K, 1 + k, P + Q) to scatter, and their weights (K, 1 + k).
 
     Missing models are 0.
     """

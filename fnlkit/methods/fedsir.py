@@ -67,7 +67,7 @@ def _features(client, model):
 
 # ---- the server
 def stages(rounds: int, interval: int, begin: int, end: int) -> tuple[int, int, int]:
-    """Return the rounds between relabelings, and the rounds in which the teacher's weight starts and stops to rise.
+    """Numbers of rounds between relabelings, and the rounds in which the teacher's weight starts and stops to rise.
 
     Default: 20, 2 and 49 of 100 rounds, as in the public code.
     """
@@ -89,7 +89,7 @@ def identify(clients: "Clients", model: "Model", fit: "Fit", *, least: int) -> "
 
 
 def average_clean(clients: "Clients", model: "Model", replies: "Replies", clean: np.ndarray) -> "Model":
-    """Return the mean of the clean clients' models in a round, or `model` if there is none."""
+    """Average the clean clients' models of a round; `model` if there is none."""
     if clients.replaying:
         return model.with_weights(None)
     chosen = clean[replies.ids]

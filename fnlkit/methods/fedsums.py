@@ -150,14 +150,14 @@ def _keep_labels(client, model, received, *, fits, right=False):
 
 
 def _inputs(client, angles=None):
-    """Return the cosines of the angles (D + 1, F) of the inputs and 1, the inputs and 1 (n, F + D + 1) float32."""
+    """Append 1 to the inputs: (n, D + 1) float32."""
     x = np.asarray(client.inputs.plain(client.x).reshape(len(client), -1), np.float32)
     x = np.concatenate([x, np.ones((len(x), 1), np.float32)], 1)
     return x if angles is None else np.concatenate([np.cos(x @ np.asarray(angles)), x], 1)
 
 
 def _halves(client):
-    """Return which half (n,) of its client's samples each sample belongs to."""
+    """Assign each sample (n,) to a half of its client's samples."""
     owner = client.owner
     out, ends = np.empty(len(owner), np.int8), np.searchsorted(owner, np.arange(len(client.numbers) + 1))
     for number, a, b in zip(client.numbers, ends[:-1], ends[1:], strict=True):
@@ -166,7 +166,7 @@ def _halves(client):
 
 
 def _samples(client, part):
-    """Return (features (n, m), given labels (n,), owner (n,)) of a half or of all samples, in the order of the halves."""
+    """Collect features (n, m), given labels (n,) and owner (n,) of a half or of all samples, in the order of the halves."""
     if (kept := client.kept.get("samples")) is None:
         order, x = client.state["order"], _inputs(client, client.state["angles"]) @ client.state["axes"]
         x = np.concatenate([x[order], np.ones((len(x), 1), np.float32)], 1)
@@ -177,7 +177,7 @@ def _samples(client, part):
 
 
 def _known_matrices(client, received, i, fit, part):
-    """Return (P(given label | true class) (C, n), class shares (C, n) in logits or 0) of a part, under a fit's counts."""
+    """Compute P(given label | true class) (C, n) and class shares (C, n), logits or 0, of a part under a fit's counts."""
     _, y, owner = _samples(client, part)
     if "counts" not in received:
         return noise.first_matrix(client.classes).astype(np.float32)[:, y], np.float32(0)
@@ -195,14 +195,14 @@ def _known_matrices(client, received, i, fit, part):
 
 
 def _posterior(client, received, i, fit):
-    """Return the probabilities (C, n) of the true class, of the samples of a fit."""
+    """Compute the probabilities (C, n) of the true class, for the samples of a fit."""
     likely, shares = _known_matrices(client, received, i, fit, fit.part)
     q = softmax_by_class(logits_by_class(_samples(client, fit.part)[0], received["heads"][i]) + shares) * likely
     return q / np.maximum(q.sum(0), 1e-30)
 
 
 def _changes(client, fits, values, before):
-    """Return the changes of sums since the last reply: for a client that misses a step, the server keeps its last sums."""
+    """Subtract the last reply's sums from the new ones: for a client that misses a step, the server keeps its last sums."""
     out = {}
     for name, value in values.items():
         key = f"{name} of {fits}"
@@ -247,16 +247,16 @@ class Sums:
         return [np.asarray(self.replies[name].sum(0)) for name in names]
 
     def of_part(self, values, part):
-        """Return the sum over a half or over all samples."""
+        """Sum over a half or over all samples."""
         return values.sum(0) if part == WHOLE else values[part]
 
     def gaussian_head(self, class_features, part):
-        """Return the Gaussian classifier (m, C) of class sums (C, m)."""
+        """Compute the Gaussian classifier (m, C) of class sums (C, m)."""
         moments = self.of_part(self.products, part)[:-1, :-1]
         return gaussian_head(class_features[:, -1], class_features[:, :-1], moments, SHRINKAGE)
 
     def fit_label_models(self, fits, passes):
-        """Return the numbers of labels (fits, C, C) by true and given class."""
+        """Estimate the numbers of labels (fits, C, C) by true and given class."""
         sums, known = np.stack([self.of_part(self.class_features, fit.part) for fit in fits]), {}
         counts = np.zeros((len(fits), self.classes, self.classes))
         for _ in range(passes):
@@ -271,7 +271,7 @@ class Sums:
         return counts
 
     def fit_heads(self, fits, steps, ridge, **known):
-        """Return the heads (fits, m, C) that make the given labels most likely; without counts, all labels are right."""
+        """Fit the heads (fits, m, C) that make the given labels most likely; without counts, all labels are right."""
         ascents = [Ascent(self.of_part(self.products, fit.part), self.classes, ridge) for fit in fits]
         gradients, ask = 0.0, partial(_reply_gradients, fits=fits, right=not known)
         for _ in range(steps):
@@ -282,7 +282,7 @@ class Sums:
         return np.stack([ascent.head for ascent in ascents])
 
     def held_out_likelihoods(self, fits, heads, counts):
-        """Return the log-likelihood (fits,) of the given labels of the other half of the samples."""
+        """Compute the log-likelihood (fits,) of the given labels of the other half of the samples."""
         ask = partial(_reply_likelihoods, fits=fits, temperatures=(1.0,), held_out=True)
         return self._ask(ask, "likelihoods", heads=heads, counts=counts)[0][:, 0]
 
@@ -321,7 +321,7 @@ def _draw_angles(products, scale, cosines):
 
 
 def _principal_axes(products, scale, components):
-    """Return the projection (D + 1, m - 1) to principal components of scaled values, with mean squared length `LENGTH`.
+    """Project (D + 1, m - 1) to principal components of standardized inputs, with mean squared length `LENGTH`.
 
     Parameters
     ----------

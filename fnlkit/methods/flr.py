@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def rates_at(
     r: int, rounds: int, *, alpha: float, beta: float, gamma: float, warmup: int, rates: str
 ) -> tuple[float, float, float]:
-    """Return (alpha(r), beta(r), gamma(r)) of round r (appendix E.5).
+    """Compute (alpha(r), beta(r), gamma(r)) of round r (appendix E.5).
 
     alpha(r) = alpha r / R; beta(r) = 0 before R/2, then beta; gamma(r) = 0 before R_w, then gamma.  ``alpha-constant``
     disables the schedule of alpha, which E.5 calls an option; ``constant`` disables all three schedules.
@@ -32,7 +32,7 @@ def rates_at(
 
 
 def warmup_rounds(warmup: int, rounds: int) -> int:
-    """Return R_w: `warmup`, or the published 50 if `warmup` is -1 (appendix E.5).
+    """Choose R_w: `warmup`, or the published 50 if `warmup` is -1 (appendix E.5).
 
     The default is at most a quarter of the rounds.
     """
@@ -40,7 +40,7 @@ def warmup_rounds(warmup: int, rounds: int) -> int:
 
 
 def schedule(rounds: int, warmup: int, rates: str = "constant") -> tuple[int, bool | int]:
-    """Return the warm-up rounds and, if rates follow a schedule, all rounds."""
+    """Warm-up rounds and, if rates follow a schedule, all rounds."""
     return warmup_rounds(warmup, rounds), rates == "constant" or rounds
 
 

@@ -47,7 +47,7 @@ def keep_unpruned(client: "Client", model: "LocalModel", received: "Received") -
 
 
 def confident_issues(probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Return which samples (n,) the confident joint counts off its diagonal.
+    """Select the samples (n,) that the confident joint counts off its diagonal.
 
     A sample is confidently of class j if p_j reaches the mean p_j of the samples labeled j.  If several classes qualify, the
     most probable class counts, as in `fnlkit.count_matrix`.

@@ -74,7 +74,7 @@ def _infer_labels(client, model, received, *, steps, last=False, keep=False):
 
 
 def votes_of_others(client: "Client", votes: "torch.Tensor", included: bool) -> "torch.Tensor":
-    """Return the log likelihood (n, C) of the other labels of each sample.
+    """Compute the log likelihood (n, C) of the other labels of each sample.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ def votes_of_others(client: "Client", votes: "torch.Tensor", included: bool) -> 
 
 
 def match_level(common: "torch.Tensor", counts: "torch.Tensor | None", level: float = LEVEL) -> "torch.Tensor":
-    """Return the common matrix (C, C) with the odds of right labels multiplied by a factor of this annotator.
+    """Multiply the odds of right labels in the common matrix (C, C) by a factor of this annotator.
 
     The factor compares the share of right labels in `counts`, shrunk by `level` labels, with the share that the common matrix
     expects for the same classes.  It needs fewer labels than a matrix: annotators differ first of all in their skill.
@@ -110,7 +110,7 @@ def match_level(common: "torch.Tensor", counts: "torch.Tensor | None", level: fl
 
 
 def features_of(client: "Client", model: "LocalModel", keep: bool) -> "torch.Tensor":
-    """Return the features (n, d) of the samples, stored by the previous pass or computed; store the features with `keep`."""
+    """Compute the features (n, d) of the samples, or reuse those of the previous pass; `keep` stores them."""
     # The sum identifies the weights: a client that missed the last pass has the features of an earlier model.
     weights = model.weights.double().sum().cpu()
     features, before = client.rows.pop("features", None), client.state.pop("features_of", None)
@@ -129,11 +129,11 @@ def keep_given(client: "Client", model: "LocalModel", received: "Received") -> N
 
 
 def normalize_rows(values: "torch.Tensor") -> "torch.Tensor":
-    """Return rows (..., C) scaled to sum to 1."""
+    """Scale rows (..., C) to sum to 1."""
     return values / values.sum(-1, keepdim=True).clamp_min(1e-300)
 
 
 def can_keep_features(clients: "Clients", model: "Model") -> bool:
-    """Return whether the features of all clients need at most `MOST` bytes, so that a pass can keep them for the next one."""
+    """Whether the features of all clients need at most `MOST` bytes, so that a pass can store them for the next one."""
     width = getattr(model.network.module, "width", float("inf"))  # a network of a user may not state it
     return float(clients.sizes.sum()) * width * model.network.dtype.itemsize <= MOST

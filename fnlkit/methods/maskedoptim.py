@@ -31,7 +31,7 @@ def blend_with_received(client: "Client", model: "LocalModel", received: "Receiv
 
 # ---- the server
 def first_correction(warmup: int, rounds: int) -> int:
-    """Return the rounds before the noisy clients are found.  Default: a quarter of all rounds."""
+    """Number of rounds before the noisy clients are found.  Default: a quarter of all rounds."""
     return stages(rounds, warmup, 0, share=1 / 4)[0]
 
 

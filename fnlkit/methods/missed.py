@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def catching_up(opt: "FedOpt", clients: "Clients", replies: "Replies", step: Callable[..., Any]) -> "FedOpt":
-    """Return the optimizer whose clients run `step` first at each visit, or `opt` if no client missed the round.
+    """Let clients that missed the round run `step` first at each visit; without such clients, `opt` is unchanged.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def ask_again(clients: "Clients", ids: np.ndarray, replies: "Replies", model: "M
 
 
 def complete_levels(levels: np.ndarray, ids: np.ndarray) -> np.ndarray:
-    """Return noise levels (N,) in which every client outside `ids` has the largest level of the others, or 1 without any.
+    """Give every client outside `ids` the largest level of the others, or 1 without any: (N,).
 
     A level of 0 would mark a client as clean that no model judged.
     """

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def noise_aware_weights(sizes: np.ndarray, levels: np.ndarray, *, weighting: str = "paper", least: float = 0.01) -> np.ndarray:
-    """Return aggregation weights (N,).
+    """Compute aggregation weights (N,).
 
     Parameters
     ----------

@@ -18,7 +18,7 @@ LEAST, MOST = 5, 100
 
 
 def neighbors_for(sizes: np.ndarray | int, classes: int) -> np.ndarray:
-    """Return the number of neighbors (N,) for clients of these sizes.
+    """Choose the number of neighbors (N,) for clients of these sizes.
 
     It is 0.6 times the samples per class, from 5 to 100.
     """
@@ -26,7 +26,7 @@ def neighbors_for(sizes: np.ndarray | int, classes: int) -> np.ndarray:
 
 
 def limit_neighbors(clients: "Clients", k: int, name: str) -> int:
-    """Return the number of neighbors for `vote`, at most the samples per class.
+    """Limit the number of neighbors for `vote` to the samples per class.
 
     Beyond that number most neighbors belong to other classes even if all labels are right, and votes turn right
     labels into wrong labels.

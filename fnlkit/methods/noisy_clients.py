@@ -45,7 +45,7 @@ def merge_prediction(client: "Client", model: "LocalModel", received: "Received"
 
 
 def stages(rounds: int, warmup: int, end: int, share: float = 0.1) -> tuple[int, int]:
-    """Return (warm-up rounds, round of the teacher's full weight).
+    """Number of warm-up rounds, and the round of the teacher's full weight.
 
     Default: 10 and 49 of 100 rounds, as published.
     """
@@ -79,7 +79,7 @@ def warm_up(
 
 
 def aware_of_distance(clients: "Clients", network: "Network", noisy: np.ndarray, distance: str) -> Callable[..., Any]:
-    """Return a function Replies -> (N,) with the aggregation weights of a round."""
+    """Make a function Replies -> (N,) that computes the aggregation weights of a round."""
     slots: list[Any] = [("whole", 0, network.size, ())] if distance == "whole" else network.slots
 
     def weigh(replies: "Replies") -> "torch.Tensor":
@@ -92,7 +92,7 @@ def aware_of_distance(clients: "Clients", network: "Network", noisy: np.ndarray,
 
 
 def teachers_weight(r: int, *, strength: float, start: int, end: int) -> float:
-    """Return w_kd of round r: strength exp(-5 (1 - x)^2).
+    """Compute w_kd of round r: strength exp(-5 (1 - x)^2).
 
     x rises from 0 in round `start` to 1 in round `end`.
     """

@@ -25,7 +25,7 @@ def score_accuracy(client: "Client", model: "LocalModel", received: "Received") 
 
 
 def monitoring_rounds(rounds: int, start: int, patience: int) -> tuple[int, int]:
-    """Return the first monitored round and the number of consecutive rounds without a rise."""
+    """First monitored round, and the number of consecutive rounds without a rise."""
     if start < 0:  # published: after round 10 of 100 (MNIST), 40 of 200 and of 300 (CIFAR)
         start = rounds // 10 if rounds <= 100 else min(40, rounds // 5)
     if patience < 0:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # ---- on the client
 def draw_batches(rng: np.random.Generator, count: int, steps: int, batch_size: int) -> np.ndarray:
-    """Return positions (steps, B) of the public samples in each step, pass by pass in new orders; -1 for an empty place."""
+    """Draw positions (steps, B) of the public samples in each step, pass by pass in new orders; -1 for an empty place."""
     size = min(batch_size, count)
     order = np.full((-(-steps // -(-count // size)), -(-count // size) * size), -1)
     for row in order:
@@ -83,7 +83,7 @@ def reply_knowledge(
 
 # ---- the server
 def confidences(now: np.ndarray, before: np.ndarray, *, strength: float) -> np.ndarray:
-    """Return weights (K,) of a cohort's predictions from client confidence.
+    """Weigh (K,) a cohort's predictions by client confidence.
 
     They are the softmax of strength x q_k / sum q.
 

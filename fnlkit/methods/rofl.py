@@ -50,7 +50,7 @@ def move_centroids(client: "Client", model: "LocalModel", received: "Received", 
 
 
 def class_means(features: "torch.Tensor", labels: "torch.Tensor", classes: int) -> "tuple[torch.Tensor, torch.Tensor]":
-    """Return feature means by label (C, d) float64, and the present classes (C,) bool.
+    """Average features by label: (C, d) float64, and the present classes (C,) bool.
 
     Means of absent classes are 0.
     """
@@ -62,7 +62,7 @@ def class_means(features: "torch.Tensor", labels: "torch.Tensor", classes: int) 
 
 # ---- the server
 def merge_centroids(centroids: "torch.Tensor", before: "torch.Tensor | None" = None) -> "torch.Tensor":
-    """Return the global centroids (C, d): the clients' mean, weighted by cosine.
+    """Average the clients' centroids, weighted by cosine: the global centroids (C, d).
 
     Negative cosines count as 0, since weights of both signs can cancel.  The centroid of a class with only zero weights does
     not change.
@@ -83,7 +83,7 @@ def merge_centroids(centroids: "torch.Tensor", before: "torch.Tensor | None" = N
 
 
 def pseudo_from(rounds: int, start: int) -> int:
-    """Return T_pl: `start`; if `start` is -1, 100, but at most half of the rounds.
+    """Choose T_pl: `start`; if `start` is -1, 100, but at most half of the rounds.
 
     FedCorr's comparison uses 100 of 1,000 rounds.
     """

@@ -50,13 +50,13 @@ def estimate_if_missed(
 
 
 def revise_transition(transition: "torch.Tensor", slack: "torch.Tensor") -> "torch.Tensor":
-    """Return T + slack without negative entries, rows scaled to sum to 1; differentiable."""
+    """Add the slack to T without negative entries, rows scaled to sum to 1; differentiable."""
     total = (transition + slack).clamp_min(0)
     return total / total.sum(-1, keepdim=True).clamp_min(1e-12)
 
 
 def revising_loss(correction: str) -> Callable[..., Any]:
-    """Return the loss, corrected by a transition that is also learned."""
+    """Make the loss that is corrected by a transition which is also learned."""
     return partial(importance_reweighted, constant=False) if correction == "reweight" else forward_corrected
 
 
@@ -93,13 +93,13 @@ def revise(
 
 # ---- the server
 def stages(rounds: int, warmup: int, revision: int) -> tuple[int, int]:
-    """Return the first rounds with a corrected loss and with a learned slack."""
+    """First rounds with a corrected loss and with a learned slack."""
     start = min(warmup if warmup >= 0 else min(20, rounds // 3), rounds)
     return start, min(revision if revision >= 0 else start + (rounds - start) // 2, rounds)
 
 
 def schedule(rounds: int, warmup: int, revision: int) -> tuple[int, int] | None:
-    """Return the first rounds of both stages, or None if neither depends on `rounds`."""
+    """First rounds of both stages, or None if neither depends on `rounds`."""
     return stages(rounds, warmup, revision) if min(warmup, revision) < 0 else None
 
 

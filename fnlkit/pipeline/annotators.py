@@ -41,11 +41,11 @@ class Agreed:
     sites: list[dict[str, Any]]
 
     def to_pandas(self) -> pandas.DataFrame:
-        """Return a row per site."""
+        """Convert to a row per site."""
         return display.frame([{k: v for k, v in row.items() if k not in ("votes", "accuracies")} for row in self.sites])
 
     def labels(self) -> Sheet:
-        """Return a table with the columns sample, class, name and probability: the consensus label of each voted sample.
+        """Tabulate sample, class, name and probability: the consensus label of each voted sample.
 
         The probability is the posterior of the label.  A sample whose rows are votes has one row.
         """
@@ -66,7 +66,7 @@ class Agreed:
         return Sheet(["sample", "class", "name", "probability"], rows)
 
     def quality(self) -> list[dict[str, object]]:
-        """Return a dict per site and annotator: site, annotator, votes, and accuracy (None without an estimate)."""
+        """List a dict per site and annotator: site, annotator, votes, and accuracy (None without an estimate)."""
         return [
             {"site": row["site"], "annotator": name, "votes": number, "accuracy": row.get("accuracies", {}).get(name)}
             for row in self.sites
@@ -85,7 +85,7 @@ def consensus(
     sample_column: str | None = None,
     say: Say = print_note,
 ) -> Agreed:
-    """Return the federation with the consensus of several annotators as given labels.
+    """Combine the votes of several annotators to given labels.
 
     The consensus is computed separately for each site.
 

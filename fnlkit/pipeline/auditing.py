@@ -50,7 +50,7 @@ class Audited:
     dataset: Dataset | None = None
 
     def to_pandas(self) -> pandas.DataFrame:
-        """Return a row per site, noisiest first.
+        """Convert to a row per site, noisiest first.
 
         The columns contain the samples, the estimated share of wrong labels with its range, and the copies.
         """
@@ -206,7 +206,7 @@ def audit(federation: Labels, **options: Any) -> Audited:
 
 
 def note_shared_samples(federation: Federation, data: Dataset) -> list[str]:
-    """Return a sentence if sites of a user's data have copies of each other's samples, otherwise an empty list.
+    """Note in a sentence that sites of a user's data have copies of each other's samples; [] otherwise.
 
     Parameters
     ----------

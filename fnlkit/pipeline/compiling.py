@@ -51,7 +51,7 @@ def compile_kernels() -> dict[str, object]:
 
 
 def list_cached_functions() -> dict[str, Callable[..., object]]:
-    """Return {name: dispatcher} of the imported functions whose machine code is cached."""
+    """List {name: dispatcher} of the imported functions whose machine code is cached."""
     functions = {}
     for name, module in list(sys.modules.items()):
         if name.startswith("fnlkit._kernels."):

@@ -19,7 +19,7 @@ ROUNDING = 1e-3
 
 
 def examine(*, test: bool = True) -> dict[str, Any]:
-    """Return the packages, extras, machine, caches and GPUs, and with `test` the engines, as plain values.
+    """Examine packages, extras, machine, caches and GPUs, and with `test` the engines, as plain values.
 
     ``broken`` contains a sentence for each failure.
     """
@@ -43,7 +43,7 @@ def examine(*, test: bool = True) -> dict[str, Any]:
 
 
 def _look_at_torch():
-    """Return the names of GPUs, the reason if there is none, and the instructions that torch uses, None without torch."""
+    """Find the names of GPUs, the reason if there is none, and the instructions that torch uses, None without torch."""
     try:
         import torch
     except ModuleNotFoundError as error:
@@ -54,7 +54,7 @@ def _look_at_torch():
 
 
 def packages(broken: list[str]) -> dict[str, str | None]:
-    """Return {name: version} of each library of the core and of the extra train.
+    """List {name: version} of each library of the core and of the extra train.
 
     A library of the core that is missing, and any that is too old or too new, is reported as broken.
     """
@@ -95,7 +95,7 @@ def _space(folder):
 
 
 def engines(devices: list[str], broken: list[str]) -> list[dict[str, Any]]:
-    """Return status, time and difference from the sequential engine over two short rounds, for each engine and device.
+    """Test each engine and device over two short rounds: status, time and difference from the sequential engine.
 
     An engine that states why it cannot run here is not broken. An engine that fails or returns other weights is.
     """
@@ -123,7 +123,7 @@ def engines(devices: list[str], broken: list[str]) -> list[dict[str, Any]]:
 
 
 def _tiny(federation, engine, device):
-    """Return the weights after two rounds of two clients on the given engine."""
+    """Train two rounds of two clients on the given engine: the weights."""
     from fnlkit.pipeline import training
 
     count = {"workers": 2} if engine in ("workers", "fused") else {}

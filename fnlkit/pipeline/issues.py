@@ -139,7 +139,7 @@ def audit_samples(
 
 
 def _data(x, labels, sites, classes, sample_rate):
-    """Return (Dataset, index of its samples or None for their ids, mask of the samples with labels or None)."""
+    """Read (Dataset, index of its samples or None for their ids, mask of the samples with labels or None)."""
     if isinstance(x, (str, os.PathLike)):
         if labels is not None or sites is not None:
             raise InputError("the data set contains `labels` and `sites`; give these arguments with arrays or a DataFrame only")
@@ -171,7 +171,7 @@ def _data(x, labels, sites, classes, sample_rate):
 
 
 def _texts(values):
-    """Return values as texts; a missing value is an empty text and a whole number has no decimal point."""
+    """Convert values to texts; a missing value is an empty text and a whole number has no decimal point."""
     out = []
     for value in np.asarray(values, object).tolist():
         missing = value is None or value != value

@@ -68,12 +68,12 @@ class Evaluation:
         return grouping.groups(self.runs, self.rows, _words(by), baseline)
 
     def table(self, by: Sequence[str] | str | None = None, baseline: str | None = None) -> Table:
-        """Return the groups as a `fnlkit.results.tables.Table` (for a terminal, or LaTeX)."""
+        """Format the groups as a `fnlkit.results.tables.Table` (for a terminal, or LaTeX)."""
         table = grouping.table(self.groups(by, baseline), f"{len(self.runs)} runs")
         return replace(table, notes=[*table.notes, *self.notes])
 
     def pivot(self, by: Sequence[str] | str, word: str, *, show: str = "late", baseline: str | None = None) -> Table:
-        """Return a `fnlkit.results.tables.Table` with a column per value of `word` and counts of wins.
+        """Format a `fnlkit.results.tables.Table` with a column per value of `word` and counts of wins.
 
         Parameters
         ----------
@@ -89,11 +89,11 @@ class Evaluation:
         return grouping.pivot(self.groups(by, baseline), word, show)
 
     def tidy(self, each: str = "run") -> list[dict[str, object]]:
-        """Return one flat dict per run or per evaluation, with every option as an entry, as `fnlkit.results.tidy.rows`."""
+        """List one flat dict per run or per evaluation, with every option as an entry, as `fnlkit.results.tidy.rows`."""
         return tidy.rows(self.runs, self.rows, each)
 
     def to_pandas(self) -> pandas.DataFrame:
-        """Return a pandas DataFrame with a row per run."""
+        """Convert to a pandas DataFrame with a row per run."""
         return frame([{name: value for name, value in row.items() if name != "group"} for row in self.rows])
 
     def save(self, target: str | os.PathLike[str]) -> None:
@@ -141,7 +141,7 @@ class Evaluation:
 
 
 def _words(by):
-    """Return the names in a text such as ``method,noise``, or in a sequence of names."""
+    """Split the names in a text such as ``method,noise``, or in a sequence of names."""
     if by is None:
         return None
     words = by.split(",") if isinstance(by, str) else list(by)
@@ -258,7 +258,7 @@ def _has_own_models(run):
 
 
 def _note_different_labels(rows, runs):
-    """Return a note for each group of runs that measured agreement with different labels of the same held-out samples."""
+    """Note each group of runs that measured agreement with different labels of the same held-out samples."""
     from fnlkit.results.held_out import compare_on_decided, differing
 
     notes = []
@@ -291,7 +291,7 @@ def _personal(rows, runs, dataset_of):
 
 
 def _once_each(labeled, say):
-    """Return the pairs (label, Run) without runs that are bit for bit equal to an earlier run."""
+    """Drop runs that are bit for bit equal to an earlier run from pairs (label, Run)."""
     first, distinct = {}, []
     for label, run in labeled:
         what = [run.settings, run.history, [run.meta.get(name) for name in ("dataset_checksum", "federation")]]
@@ -307,7 +307,7 @@ def _once_each(labeled, say):
 def open_runs(
     run: Run | str | os.PathLike[str], *, trust: bool = False, say: Callable[[str], object] | None = None
 ) -> list[tuple[str, Run]]:
-    """Return [(label in tables and figures, Run)] of a run, a path, or all runs of a folder.
+    """Open [(label in tables and figures, Run)] of a run, a path, or all runs of a folder.
 
     Raises
     ------

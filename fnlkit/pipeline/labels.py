@@ -163,7 +163,7 @@ def partition(source: Samples | Federation = "digits", scheme: str = "iid", **op
 
 
 def _with_groups(source, group):
-    """Return the data set, or its spec, with the groups of a column, a field or a level of folders."""
+    """Add the groups of a column, a field or a level of folders to a data set, or to its spec."""
     if isinstance(source, Dataset):
         return with_groups(source, group)
     text = os.fspath(source)
@@ -175,7 +175,7 @@ def _with_groups(source, group):
 
 
 def _without_damaged(source):
-    """Return the spec of a folder or table that leaves out damaged files."""
+    """Write the spec of a folder or table that leaves out damaged files."""
     if not isinstance(source, (str, os.PathLike)):
         raise InputError("describes a folder or table of files; name its path", parameter="skip_damaged")
     text = os.fspath(source)
@@ -192,7 +192,7 @@ def inject_noise(
     dataset: Samples | None = None,
     say: Say = print_note,
 ) -> Federation:
-    """Return a federation with given labels corrupted by a noise model.
+    """Corrupt the given labels of a federation by a noise model.
 
     The federation keeps the true labels for evaluation.
 

@@ -36,7 +36,7 @@ _WIDE, _HIGH, _LEFT, _BELOW = 720, 300, 44, 34
 
 
 def facts(found: Evaluation, *, datasets: Callable[[Run], Dataset | None] | None = None) -> dict[str, object]:
-    """Return the contents of the page as plain values.
+    """Collect the contents of the page as plain values.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ def _of_run(run, row, datasets, count):
 
 
 def words(found: Evaluation) -> list[str]:
-    """Return the summary as sentences."""
+    """Write the summary as sentences."""
     rows, out = found.rows, []
     if len(rows) == 1:
         row, name = rows[0], score_name(rows[0])
@@ -114,7 +114,7 @@ def words(found: Evaluation) -> list[str]:
 
 
 def _labels_in_words(row):
-    """Return a sentence on the changed labels of a run, or "" if no label changed."""
+    """Write a sentence on the changed labels of a run, or "" if no label changed."""
     if "label_accuracy_given" in row:
         before, after = _share(row["label_accuracy_given"]), _share(row["label_accuracy_corrected"])
         if not row["labels_changed"]:
@@ -138,7 +138,7 @@ _ON = {
 
 
 def results_on_test_set(row: Mapping[str, object]) -> list[dict[str, object]]:
-    """Return the results of a single run on samples not used for training.
+    """Measure a single run on samples not used for training.
 
     The numbers have the format of `evaluate`.
     """
@@ -164,7 +164,7 @@ def _share(value):
 
 
 def _row(row, *, selected):
-    """Return the table cells of a run, as printed by `evaluate`, with the score of the chosen round if `selected`."""
+    """Format the table cells of a run, as printed by `evaluate`, with the score of the chosen round if `selected`."""
     name = score_name(row)
     cells = {"run": plain(row["run"]), "method": plain(row["method"]), "measures": name}
     for at in ("best", "last", "late", *(["chosen"] if selected else [])):
@@ -177,12 +177,12 @@ def _row(row, *, selected):
 
 
 def bare(method: object) -> str:
-    """Return the name of a method without its parameters."""
+    """Name of a method without its parameters."""
     return plain(str(method).partition("(")[0])
 
 
 def compare_groups(found: Evaluation) -> dict[str, object]:
-    """Return the table of run groups, the settings that differ between them, and notes.
+    """Tabulate run groups, the settings that differ between them, and notes.
 
     Parameters
     ----------
@@ -206,7 +206,7 @@ def compare_groups(found: Evaluation) -> dict[str, object]:
 
 
 def _of_group(found, group):
-    """Return the short name of a group's first finished run."""
+    """Short name of a group's first finished run."""
     for run, name in zip(found.runs, short_names(found), strict=True):
         facts = evaluation.deciding_settings(run)
         if run.finished and all(facts.get(word) == value for word, value in group.items()):
@@ -214,7 +214,7 @@ def _of_group(found, group):
 
 
 def short_names(found: Evaluation) -> list[str]:
-    """Return a short name of each run; repetitions have the same name.
+    """Choose a short name of each run; repetitions have the same name.
 
     The name is the method, with the file names of the runs if the method is not sufficient.
 
@@ -237,7 +237,7 @@ def short_names(found: Evaluation) -> list[str]:
 
 
 def curve(runs: Sequence[Run], names: Sequence[str]) -> dict[str, object] | None:
-    """Return the learning curves in drawing coordinates, or None if there are no curves.
+    """Compute the learning curves in drawing coordinates; None if there are no curves.
 
     The result contains lines with names and points, and the ticks of both axes.
 
@@ -280,7 +280,7 @@ def curve(runs: Sequence[Run], names: Sequence[str]) -> dict[str, object] | None
 
 
 def _stages(run):
-    """Return [(stage, client-rounds at its start)] of all stages except the first."""
+    """List [(stage, client-rounds at its start)] of all stages except the first."""
     steps = [row for row in run.history if row["stage"] != "final"]
     return [
         (row["stage"], before["client_rounds"])
@@ -290,7 +290,7 @@ def _stages(run):
 
 
 def clients(run: Run) -> list[dict[str, object]]:
-    """Return name, size and shares of the clients with most wrong labels.
+    """List name, size and shares of the clients with most wrong labels.
 
     The clients are sorted by the true labels if these are available, otherwise by the estimate.
     """
@@ -320,7 +320,7 @@ def clients(run: Run) -> list[dict[str, object]]:
 
 
 def suspects(run: Run, dataset: Dataset, most: int = SAMPLES) -> dict[str, object]:
-    """Return samples with probably wrong labels, most certain first.
+    """List samples with probably wrong labels, most certain first.
 
     These are the samples that training relabeled or that an estimator flagged.
     """
@@ -356,7 +356,7 @@ def _picture(dataset, position):
 
 
 def describe_replies(run: Run) -> list[dict[str, object]]:
-    """Return name, description, total bytes and mean bytes per client of each reply."""
+    """Describe each reply: name, description, total bytes and mean bytes per client."""
     from fnlkit.experiment.bound_method import BoundMethod
     from fnlkit.federated.client.measuring import TRAINING
 
@@ -374,7 +374,7 @@ def describe_replies(run: Run) -> list[dict[str, object]]:
 
 
 def commands(run: Run) -> list[str]:
-    """Return the commands that reproduce a run, without settings at their defaults."""
+    """Write the commands that reproduce a run, without settings at their defaults."""
     from fnlkit.experiment import Settings
 
     defaults = {field.name: field.default for field in fields(Settings)}
@@ -395,7 +395,7 @@ def commands(run: Run) -> list[str]:
 
 
 def page(shown: Mapping[str, object]) -> str:
-    """Return facts as a self-contained HTML page. All texts from files are escaped."""
+    """Write facts as a self-contained HTML page. All texts from files are escaped."""
     text = resources.files("fnlkit.data").joinpath("report.html").read_text(encoding="utf-8")
     template = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(text)
     return template.render(facts=shown)

@@ -26,7 +26,7 @@ from fnlkit.pipeline.inputs import ArrayLike, FilePath, Labels, Samples, Say, na
 
 
 def suspects(federation: Labels, *, every: bool = False) -> Sheet:
-    """Return all samples flagged by an audit or by estimate-noise, most suspicious first.
+    """List all samples flagged by an audit or by estimate-noise, most suspicious first.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def suspects(federation: Labels, *, every: bool = False) -> Sheet:
 
 
 def cleaned(federation: Labels) -> Sheet:
-    """Return the current labels of all samples next to the labels as received.
+    """List the current labels of all samples next to the labels as received.
 
     The current labels include all reviews and corrections.
 
@@ -149,7 +149,7 @@ class Reviewing:
     say: Say = print_note
 
     def choose(self, federation: Federation, client: int) -> Selection:
-        """Return the samples of a client's review."""
+        """Choose the samples of a client's review."""
         sizes = {"budget": self.budget, "at_random": self.at_random, "seed": self.seed}
         if self.guarantee is None:
             if self.confidence is not None or self.reviewer_errors or self.candidates is not None or self.of_class is not None:
@@ -233,7 +233,7 @@ def import_review(
     when: str | None = None,
     say: Say = print_note,
 ) -> Federation:
-    """Return the federation with the decisions of a review applied.
+    """Apply the decisions of a review to a federation.
 
     ``meta["reviews"][-1]`` records the decisions.
 

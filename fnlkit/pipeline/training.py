@@ -194,7 +194,7 @@ def check_arguments(options: Mapping[str, Any]) -> None:
 
 
 def _settings_of(run, given):
-    """Return the Settings of the preset and of keywords, with all components found."""
+    """Make the Settings of the preset and of keywords, with all components found."""
     check_settings(given, "train", [entry.name for entry in fields(Training)])
     settings = Settings(**(_preset(run.preset, given, run.say) | given))
     if "linear" not in BoundMethod.of(settings.method).needs:
@@ -219,7 +219,7 @@ class Notes:
 
 
 def _watch(run, experiment):
-    """Return the front end of a run."""
+    """Open the front end of a run."""
     return run.watch(experiment) if run.watch else _PrintedNotes(experiment.clients, run.say, run.on_round)
 
 
@@ -242,7 +242,7 @@ class _PrintedNotes:
 
 
 def _of_head(settings, run):
-    """Return (settings, options) in which a pretrained network of which only the head is trained becomes a head on features."""
+    """Replace a pretrained network of which only the head is trained by a head on features: (settings, options)."""
     spec = parse(settings.model, "model")
     if spec.name != "pretrained" or str(spec.parameters.get("train", "head")) != "head":
         return settings, run
@@ -254,7 +254,7 @@ def _of_head(settings, run):
 
 
 def _linear_network(model, method):
-    """Return the network of a method that computes a linear head, or auto instead of a perceptron with hidden layers."""
+    """Choose the network of a method that computes a linear head; hidden layers of a perceptron are left out."""
     spec = parse(model)
     if spec.name == "fourier":
         cosines_of(spec.parameters)
@@ -273,7 +273,7 @@ def _choose_features(data, samples, needs):
 
 
 def _preset(name, given, say):
-    """Return the settings of a preset that are not given explicitly.
+    """Read the settings of a preset that are not given explicitly.
 
     If the budget differs from the preset, the changed settings are passed to `say`.
     """
@@ -300,7 +300,7 @@ def _resume(resume, say):
 
 
 def _choose_backbone(run, previous):
-    """Return the backbone of a run: the given one, or that of a resumed run; none for the published setting of a preset."""
+    """Choose the backbone of a run: the given one, or that of a resumed run; none for the published setting of a preset."""
     if run.backbone != "auto":
         return run.backbone
     if previous is not None:
@@ -309,7 +309,7 @@ def _choose_backbone(run, previous):
 
 
 def _samples(given, settings):
-    """Return (Dataset, vectors or None, settings) for the training of a run.
+    """Prepare (Dataset, vectors or None, settings) for the training of a run.
 
     The data set is encoded by the backbone, if there is one, or by the part of a pretrained network that is not trained.
     """

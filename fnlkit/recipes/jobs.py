@@ -62,7 +62,7 @@ class Job:
         return self.file.rpartition(".")[0]
 
     def in_folder(self) -> Job:
-        """Return the job as seen from its folder."""
+        """The job as seen from its folder."""
         return replace(self, folder=os.curdir, before=self.before and self.before.in_folder())
 
     @property
@@ -87,7 +87,7 @@ class Job:
         return hashlib.sha256(json.dumps([before, *map(sorted, facts)]).encode()).hexdigest()[:16]
 
     def state(self) -> str:
-        """Return "missing", "other" (a file of other commands), "unfinished" or "finished"."""
+        """State of a job: "missing", "other" (a file of other commands), "unfinished" or "finished"."""
         path = Path(self.folder) / self.file
         if not path.exists():
             return "missing"
@@ -100,7 +100,7 @@ class Job:
 
 @lru_cache(10_000)
 def identify_option(word: str) -> list[str]:
-    """Return the name, the value and the digests of the files of an option ``--name=value``, without paths of these files."""
+    """Read the name, the value and the digests of the files of an option ``--name=value``, without paths of these files."""
     name, _, value = word.partition("=")
     if name == "--dataset" and os.path.exists(value):
         return [name, datasets.load(value).checksum]
@@ -125,7 +125,7 @@ def expand(
     embeddings: str | None = None,
     **train: Any,
 ) -> list[Job]:
-    """Return the Jobs of a recipe.
+    """Expand a recipe to its Jobs.
 
     Parameters
     ----------
@@ -169,7 +169,7 @@ def expand(
 
 
 def _estimate(regime, file, seed, steps, vectors, replacing, folder):
-    """Return the Job of an estimate: `estimate-noise`, with the model of a run if ``estimate`` has settings of a run."""
+    """Make the Job of an estimate: `estimate-noise`, with the model of a run if ``estimate`` has settings of a run."""
     how, before = regime["estimate"], None
     if vectors:
         more: tuple[str, ...] = (f"--embeddings={vectors}",)
@@ -185,13 +185,13 @@ def _estimate(regime, file, seed, steps, vectors, replacing, folder):
 
 
 def _options(values):
-    """Return options as command line words; a boolean is a switch."""
+    """Write options as command line words; a boolean is a switch."""
     options = {key.replace("_", "-"): value for key, value in values.items() if value is not False}
     return tuple(f"--{key}" if value is True else f"--{key}={value}" for key, value in options.items())
 
 
 def select_regimes(recipe: dict[str, Any], only: str | None = None) -> list[tuple[int, dict[str, Any]]]:
-    """Return [(number, regime)] of the regimes that a text selects; parameters as for `expand`.
+    """Select [(number, regime)] of the regimes that a text names; parameters as for `expand`.
 
     Raises
     ------
@@ -211,7 +211,7 @@ def select_regimes(recipe: dict[str, Any], only: str | None = None) -> list[tupl
 
 
 def mentions(name: str, text: str) -> bool:
-    """Return whether a name contains a text as whole words, or matches a pattern with ``*`` and ``?``.
+    """Whether a name contains a text as whole words, or matches a pattern with ``*`` and ``?``.
 
     Case is ignored.  A pattern describes the whole name.
 

@@ -45,7 +45,7 @@ _TARGET = re.compile(r"client-rounds to (\d+) % accuracy")
 
 @cache
 def rows() -> tuple[dict[str, Any], ...]:
-    """Return all published numbers as a tuple of dicts.
+    """Read all published numbers as a tuple of dicts.
 
     Keys: paper, table, measure, dataset, model, setting, method, value, spread. Values are in percent, AUCs in percent, costs
     in client-rounds, times in hours; None if the paper has a dash (a target that was not reached) or no spread.
@@ -59,17 +59,17 @@ def rows() -> tuple[dict[str, Any], ...]:
 
 @cache
 def papers() -> dict[str, dict[str, Any]]:
-    """Return {paper: {title, trials, reports, ...}}."""
+    """Read {paper: {title, trials, reports, ...}}."""
     return tomllib.loads((resources.files("fnlkit.data") / "published.toml").read_text(encoding="utf-8"))
 
 
 def tables() -> list[str]:
-    """Return the names of all tables in the order of the papers, ``fedcorr/table2``."""
+    """List the names of all tables in the order of the papers, ``fedcorr/table2``."""
     return list(dict.fromkeys(f"{row['paper']}/table{row['table']}" for row in rows()))
 
 
 def load_rows(name: str) -> list[dict[str, Any]]:
-    """Return the rows of a table by its name.
+    """Load the rows of a table by its name.
 
     Raises
     ------
@@ -87,17 +87,17 @@ def load_rows(name: str) -> list[dict[str, Any]]:
 
 
 def title_of(row: dict[str, Any]) -> str:
-    """Return the title of a row: ``FedCorr, CIFAR-10 ResNet-18, iid rho=0.6 tau=0.5``."""
+    """Write the title of a row: ``FedCorr, CIFAR-10 ResNet-18, iid rho=0.6 tau=0.5``."""
     return run_of(row) + ("" if row["measure"] == "accuracy" else f", {row['measure']}")
 
 
 def run_of(row: dict[str, Any]) -> str:
-    """Return the title of the run that measures a row; rows with several measures of one run have the same."""
+    """Write the title of the run that measures a row; rows with several measures of one run have the same."""
     return f"{row['method']}, {row['dataset']} {row['model']}, {row['setting']}"
 
 
 def select(found: list[dict[str, Any]], only: str | None) -> list[dict[str, Any]]:
-    """Return the rows that match every comma-separated part of a text such as ``fedcorr, 0.6, 0.5``.
+    """Select the rows that match every comma-separated part of a text such as ``fedcorr, 0.6, 0.5``.
 
     A number must be one of the setting's numbers; parts and numbers are matched one to one, in order. A text must be the
     method, occur in the row's title as whole words, or be a pattern with ``*`` and ``?``.
@@ -142,7 +142,7 @@ def _matches(row, parts):
 
 
 def regime_of(row: dict[str, Any], *, scale: float = 1.0) -> dict[str, Any]:
-    """Return the regime of a recipe for the run of a row.
+    """Make the regime of a recipe for the run of a row.
 
     ``estimate`` is added for an AUC: {estimator, options, train}, as `fnlkit.recipes.jobs.expand` takes it.
 
@@ -185,12 +185,12 @@ def regime_of(row: dict[str, Any], *, scale: float = 1.0) -> dict[str, Any]:
 
 
 def _first(rules, text):
-    """Return the value of the first rule whose pattern occurs in a text, or None."""
+    """Find the value of the first rule whose pattern occurs in a text, or None."""
     return next((value for pattern, value in rules.items() if re.search(pattern, text)), None)
 
 
 def _changes(entry, text):
-    """Return an entry with the changes of its tables whose patterns occur in a text; later and inner ones take precedence."""
+    """Change an entry by its tables whose patterns occur in a text; later and inner ones take precedence."""
     change = {key: value for key, value in entry.items() if not isinstance(value, dict)}
     for pattern, inner in entry.items():
         if isinstance(inner, dict) and re.search(pattern, text):
@@ -201,7 +201,7 @@ def _changes(entry, text):
 def recipe(
     name: str, *, only: str | None = None, scale: float = 1.0, dataset: str | None = None, embeddings: str | None = None
 ) -> dict[str, Any]:
-    """Return a recipe of the selected rows of a table, with one regime per run.
+    """Make a recipe of the selected rows of a table, with one regime per run.
 
     Parameters
     ----------
@@ -255,7 +255,7 @@ def recipe(
 def measure_rows(
     name: str, jobs: Sequence[Job], changed: dict[str, Any] | None = None, only: str | None = None
 ) -> list[dict[str, Any]]:
-    """Return one dict per selected row with finished results: the measured number and a verdict.
+    """Measure each selected row with finished results: the number and a verdict, one dict per row.
 
     ``measure`` is the measure of the row, with the unit in ``unit``; ``reports`` is the accuracy that the paper prints (best or
     last). ``measured`` and ``spread`` are the mean and the standard deviation over the seeds. They are None if a run did
@@ -301,12 +301,12 @@ def measure_rows(
 
 
 def _options_of(measure):
-    """Return the options of `train` that a published measure needs, as a dict."""
+    """Options of `train` that a published measure needs, as a dict."""
     return {"memorization": True} if measure.startswith("memorization: ") else {}
 
 
 def compute_measure(measure: str, reports: str, job: Job) -> float | None:
-    """Return the number of a published measure in the result of a job.
+    """Compute the number of a published measure in the result of a job.
 
     Parameters
     ----------
@@ -339,7 +339,7 @@ def compute_measure(measure: str, reports: str, job: Job) -> float | None:
 
 
 def _overrides(row, job, changed):
-    """Return the settings of a result that differ from the paper's."""
+    """Settings of a result that differ from the paper's."""
     overrides, paper = dict(changed or {}), DATASETS[row["dataset"]]
     if "dataset" in overrides:
         path = str(Path(job.folder) / job.file)

@@ -41,13 +41,13 @@ _TRAIN += [field.name for field in fields(TrainOptions) if about(field).recipe]
 
 
 def names() -> list[str]:
-    """Return the names of the recipes that are included in fnlkit."""
+    """List the names of the recipes that are included in fnlkit."""
     folder = resources.files("fnlkit.data") / "recipes"
     return sorted(p.name.removesuffix(".toml") for p in folder.iterdir() if p.name.endswith(".toml"))
 
 
 def load_recipe(name: str, *, dataset: str | None = None, methods: Sequence[str] = ()) -> dict[str, Any]:
-    """Return a recipe as a dict: a name of `names()` or the path of a .toml file.
+    """Load a recipe as a dict: a name of `names()` or the path of a .toml file.
 
     A recipe is trusted like the user's input, so it can name the user's components.  ``FILE.py:NAME`` and paths of data sets
     are relative to the recipe's folder; the returned dict has absolute paths.
@@ -183,7 +183,7 @@ def must_be_components(named: Mapping[str, Any]) -> None:
 
 
 def must_be_data(name: str, option: str, folder: str = ".") -> str:
-    """Return a data set's name, or its absolute path relative to a folder; raise InputError if there is none.
+    """Check a data set's name, or its absolute path relative to a folder; raise InputError if there is none.
 
     Parameters
     ----------
@@ -219,7 +219,7 @@ class Entry(NamedTuple):
 
 
 def entries(regime: dict[str, Any]) -> list[Entry]:
-    """Return the Entries of a regime's ``methods``: texts, or tables with ``method``, ``name`` and ``train``."""
+    """Read the Entries of a regime's ``methods``: texts, or tables with ``method``, ``name`` and ``train``."""
     out = []
     for entry in regime["methods"]:
         if isinstance(entry, str):
@@ -231,7 +231,7 @@ def entries(regime: dict[str, Any]) -> list[Entry]:
 
 
 def step(text: str) -> list[str]:
-    """Return the words of one step: ``["partition", "--clients=10"]`` for ``partition --clients 10``.
+    """Split one step into words: ``["partition", "--clients=10"]`` for ``partition --clients 10``.
 
     Raises
     ------
@@ -259,7 +259,7 @@ def step(text: str) -> list[str]:
 
 
 def _beside(text, folder):
-    """Return a spec with absolute paths of the user's components, relative to a folder."""
+    """Make the paths of the user's components in a spec absolute, relative to a folder."""
 
     def absolute(name: str) -> str:
         place, _, function = name.rpartition(":")

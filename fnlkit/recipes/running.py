@@ -100,11 +100,11 @@ class Reproduction:
     notes: dict[str, str] = field(default_factory=dict)
 
     def summary(self) -> results_tables.Table:
-        """Return a `fnlkit.results.tables.Table` of methods and regimes with the scores of the kept models."""
+        """Tabulate methods and regimes with the scores of the kept models (`fnlkit.results.tables.Table`)."""
         return scores.summarize(self.rows)
 
     def tidy(self, each: str = "run") -> list[dict[str, Any]]:
-        """Return one flat dict per run or per evaluation, as `fnlkit.results.tidy.rows`, with the names of the recipe's rows.
+        """List one flat dict per run or per evaluation, as `fnlkit.results.tidy.rows`, with the names of the recipe's rows.
 
         Raises
         ------
@@ -152,7 +152,7 @@ def reproduce(recipe: str, *, say: Callable[[str], object] | None = None, **opti
 
 
 def is_table(recipe: str) -> bool:
-    """Return whether a name is that of a published table."""
+    """Whether a name is that of a published table."""
     return "/table" in recipe and not recipe.endswith(".toml")
 
 
@@ -281,7 +281,7 @@ def run_jobs(jobs: Sequence[Job], *, at_once: int, say: Callable[[str], object])
 
 
 def _error_of(future):
-    """Return the error of a finished job, or None."""
+    """Error of a finished job, or None."""
     try:
         return future.result()
     except BrokenProcessPool:
@@ -329,7 +329,7 @@ def _run_last(job, workers):
 
 @functools.lru_cache(2)
 def _make_federation(steps):
-    """Return the file that the steps of a recipe make; methods of one regime and seed share it."""
+    """Make the file of the steps of a recipe; methods of one regime and seed share it."""
     with tempfile.TemporaryDirectory() as folder:
         source: list[str] = []
         for i, (verb, *words) in enumerate(steps):

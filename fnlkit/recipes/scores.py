@@ -22,7 +22,7 @@ KINDS = ("best", "last", "late", "kept")
 
 
 def measure(jobs: Iterable[Job]) -> list[dict[str, Any]]:
-    """Return one dict per regime and method with finished runs: the scores of each seed in percent, and the cost.
+    """List one dict per regime and method with finished runs: the scores of each seed in percent, and the cost.
 
     Runs that are not finished are left out, because half a run would look like a bad method.
 
@@ -61,7 +61,7 @@ def measure(jobs: Iterable[Job]) -> list[dict[str, Any]]:
 
 
 def _memorized(runs, whose):
-    """Return the mean share, in percent, of wrong labels that global or local models repeat at the last evaluation."""
+    """Mean share, in percent, of wrong labels that global or local models repeat at the last evaluation."""
     name = f"{whose}_noisy_memorized"
     last = [next((row[name] for row in reversed(run.history) if name in row), None) for run in runs]
     return None if None in last else 100 * mean(last)
@@ -109,7 +109,7 @@ def compare(cells: Sequence[dict[str, Any]], baseline: str | None = None) -> lis
 
 
 def summarize(table: list[dict[str, Any]]) -> Table:
-    """Return rows of `compare` as a Table: methods by regimes, with the score of the kept model and counts of wins."""
+    """Tabulate rows of `compare`: methods by regimes, with the score of the kept model and counts of wins."""
     groups, kind = [], kinds_of(table)[-1]
     for row in table:
         number, spread = f"{row['measures']}_{kind}", row[f"{kind}_spread"]
@@ -121,5 +121,5 @@ def summarize(table: list[dict[str, Any]]) -> Table:
 
 
 def kinds_of(table: list[dict[str, Any]]) -> list[str]:
-    """Return the scores that tables show: without a selected round, the kept model has the late score."""
+    """Choose the scores that tables show: without a selected round, the kept model has the late score."""
     return ["best", "late"] + (["kept"] if any(row["kept_mean"] != row["late_mean"] for row in table) else [])

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def row(run: "Run", *, target: float | None = None) -> dict[str, Any]:
-    """Return the numbers of a run without its data set.
+    """Collect the numbers of a run without its data set.
 
     They cover accuracy, labels, estimates, traffic, privacy and a digest.
 
@@ -29,17 +29,17 @@ def row(run: "Run", *, target: float | None = None) -> dict[str, Any]:
 
 
 def estimates(run: "Run") -> dict[str, Any]:
-    """Return the quality of the noise estimates in a run's federation; {} without true labels."""
+    """Measure the quality of the noise estimates in a run's federation; {} without true labels."""
     return {f"estimate_{name}": value for name, value in compare(run.federation()).items()}
 
 
 def federation(thing: "Run | Federation") -> Federation:
-    """Return the federation of a run, rebuilt from the run's arrays; a federation is returned unchanged."""
+    """Rebuild the federation of a run from the run's arrays; a federation is returned unchanged."""
     return thing if isinstance(thing, Federation) else thing.federation()
 
 
 def cost_of_releases(runs: "list[Run]", ledger_of: Callable[[str], Any]) -> list[dict[str, Any]]:
-    """Return for each run the total cost of all known releases of its data set's labels.
+    """Sum for each run the cost of all known releases of its data set's labels.
 
     The entry is {} if no other release is known.
 
@@ -63,12 +63,12 @@ def cost_of_releases(runs: "list[Run]", ledger_of: Callable[[str], Any]) -> list
 
 
 def score_name(row: dict[str, Any]) -> str:
-    """Return the name of a row's scores: ``agreement`` with unverified labels, or ``accuracy``."""
+    """Name of a row's scores: ``agreement`` with unverified labels, or ``accuracy``."""
     return "agreement" if any(name.startswith("agreement_") for name in row) else "accuracy"
 
 
 def score_kinds(rows: list[dict[str, Any]]) -> list[str]:
-    """Return the scores that a table of rows shows.
+    """Choose the scores that a table of rows shows.
 
     They are the best and the last score and the score of the chosen round.
     """

@@ -7,7 +7,7 @@ from typing import Any
 def conventions_line(
     steps: Sequence[dict[str, Any]], *, wrong_share: float | None = None, tested: bool = True, default: str = ""
 ) -> str:
-    """Return the split, noise, training and score of a run in one line, in the order of its commands.
+    """Write the split, noise, training and score of a run in one line, in the order of its commands.
 
     Parameters
     ----------

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def cross_site(run: "Run", dataset: "Dataset") -> dict[str, Any]:
-    """Return the shares of each site's held-out labels that each site's local model predicts.
+    """Measure the shares of each site's held-out labels that each site's local model predicts.
 
     The local models come from a run of ``local``. For another run, a model is trained on each site alone, for as many rounds as
     the run visited a site on average, with the run's network and training options.
@@ -70,7 +70,7 @@ def _alone(run):
 
 
 def _own_models(run, federation, dataset):
-    """Return an experiment for predictions, and each site's local weights (N, P + Q)."""
+    """Rebuild an experiment for predictions, and each site's local weights (N, P + Q)."""
     known = {name: value for name, value in run.settings.items() if name in Settings.__dataclass_fields__}
     settings = Settings(**known)
     visits = max(1, round(settings.rounds * settings.fraction))

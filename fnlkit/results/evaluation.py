@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def summary(run: "Run", *, target: float | None = None) -> dict[str, Any]:
-    """Return the numbers and texts in a run's records as a flat dict; no model is run.
+    """Collect the numbers and texts in a run's records as a flat dict; no model is run.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ def summary(run: "Run", *, target: float | None = None) -> dict[str, Any]:
 
 
 def describe_choice(run: "Run", name: str) -> dict[str, Any]:
-    """Return the round that `--select` chose, the criterion and the score of that round; {} without a chosen round.
+    """Describe the round that `--select` chose, the criterion and the score of that round; {} without a chosen round.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ def describe_choice(run: "Run", name: str) -> dict[str, Any]:
 
 
 def distinct(runs: "list[Run]") -> list[dict[str, Any]]:
-    """Return the distinguishing settings of runs, one dict per run.
+    """Find the distinguishing settings of runs, one dict per run.
 
     Each dict has ``dataset``, ``method`` and every other setting that differs among the runs. Runs with equal dicts are
     repetitions that differ only by seeds.  The comparison covers all training settings, the data set's checksum, the
@@ -112,7 +112,7 @@ def distinct(runs: "list[Run]") -> list[dict[str, Any]]:
 
 
 def deciding_settings(run: "Run") -> dict[str, Any]:
-    """Return all settings that affect a run's result, except seeds, by name; of a recipe's run also the regime and the name."""
+    """Collect all settings that affect a run's result, except seeds; of a recipe's run also the regime and the name."""
     out = {"dataset": run.meta.get("dataset"), "method": run.settings["method"], **run.meta.get("row", {})}
     out |= {name: value for name, value in run.settings.items() if name not in ("method", "seed")}
     for step in run.meta.get("provenance", []):
@@ -130,13 +130,13 @@ def deciding_settings(run: "Run") -> dict[str, Any]:
 
 
 def score_name(run: "Run") -> str:
-    """Return the name of the run's scores: ``agreement`` with unverified labels, or ``accuracy``."""
+    """Name of the run's scores: ``agreement`` with unverified labels, or ``accuracy``."""
     truer = any("accuracy" in row for row in run.history)
     return "agreement" if not truer and any("agreement" in row for row in run.history) else "accuracy"
 
 
 def late_score(history: list[dict[str, Any]], name: str = "accuracy") -> float | None:
-    """Return the mean score of the evaluations in the last fifth of a run's client-rounds.
+    """Mean score of the evaluations in the last fifth of a run's client-rounds.
 
     If a round's score depends on the clients that took part, the best and the last score depend largely on chance.
     The share is counted in client-rounds, because stages of some methods train cohorts of other sizes.
@@ -186,7 +186,7 @@ def _against_truth(run):
 
 
 def first_levels(run: "Run") -> np.ndarray | None:
-    """Return the noise levels (N,) that a method estimated first, or None.
+    """Noise levels (N,) that a method estimated first, or None.
 
     Later estimates refer to labels that were already corrected.
     """
@@ -194,7 +194,7 @@ def first_levels(run: "Run") -> np.ndarray | None:
 
 
 def transition_similarity(run: "Run") -> np.ndarray | None:
-    """Return the cosine (R,) of each recorded estimate of T and the T of the run's given labels, or None.
+    """Cosine (R,) of each recorded estimate of T and the T of the run's given labels, or None.
 
     FedEFC, its baselines and other methods with ``transition`` report the mean of the cohort's estimates; the truth
     here is T over all clients' samples.
@@ -211,7 +211,7 @@ def transition_similarity(run: "Run") -> np.ndarray | None:
 
 
 def test_predictions(run: "Run", dataset: Dataset) -> np.ndarray:
-    """Return the run's predictions (n_test,) on a data set's test samples.
+    """Predict the classes (n_test,) of a data set's test samples with a run.
 
     Raises
     ------
@@ -229,7 +229,7 @@ test_predictions.__test__ = False  # type: ignore[attr-defined]  # keeps pytest 
 
 
 def arrays(run: "Run", found: dict[str, Any] | None = None) -> dict[str, np.ndarray]:
-    """Return the arrays of an evaluation by name: confusion matrices, shares per class, noise levels, records.
+    """Collect the arrays of an evaluation by name: confusion matrices, shares per class, noise levels, records.
 
     Parameters
     ----------
@@ -262,7 +262,7 @@ def arrays(run: "Run", found: dict[str, Any] | None = None) -> dict[str, np.ndar
 
 
 def stage_confusions(run: "Run") -> list[tuple[str, np.ndarray]]:
-    """Return [(stage, counts (C, C))] of true against working labels at the start of each stage."""
+    """List [(stage, counts (C, C))] of true against working labels at the start of each stage."""
     if "label_confusion" not in run.records:
         return []
     rounds, values = run.records["label_confusion"]
@@ -270,5 +270,5 @@ def stage_confusions(run: "Run") -> list[tuple[str, np.ndarray]]:
 
 
 def weights_digest(run: "Run") -> str:
-    """Return the SHA-256 of the model's bytes, to compare runs."""
+    """Compute the SHA-256 of the model's bytes, to compare runs."""
     return hashlib.sha256(run.weights_bytes()).hexdigest()

@@ -61,7 +61,7 @@ USUAL = "fedavg"
 
 
 def flatten_scores(found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the findings of `fnlkit.results.scores.measure_run` as numbers of a run's row.
+    """Flatten the findings of `fnlkit.results.scores.measure_run` to numbers of a run's row.
 
     Returns
     -------
@@ -85,7 +85,7 @@ def flatten_scores(found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def baseline_among(names: Sequence[str], wanted: str | None = None, *, methods: bool = True) -> str:
-    """Return the baseline among the names of compared groups, as written there.
+    """Find the baseline among the names of compared groups, as written there.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ def baseline_among(names: Sequence[str], wanted: str | None = None, *, methods: 
 
 
 def _spec(text):
-    """Return a text as a parsed spec, or unchanged if it is not a spec."""
+    """Parse a text as a spec; a text that is not a spec is unchanged."""
     try:
         return parse(text)
     except InputError:
@@ -125,7 +125,7 @@ def _spec(text):
 def groups(
     runs: "list[Run]", rows: list[dict[str, Any]], by: Sequence[str] | None = None, baseline: str | None = None
 ) -> list[dict[str, Any]]:
-    """Return one dict for each group of finished runs, in order of appearance.
+    """Group finished runs, one dict per group, in order of appearance.
 
     Parameters
     ----------
@@ -175,7 +175,7 @@ def groups(
 
 
 def full_name(word: str, decided: list[dict[str, Any]], option: str = "`by`") -> str:
-    """Return the full name for a short word, such as ``inject-noise --noise`` for ``noise``.
+    """Full name for a short word, such as ``inject-noise --noise`` for ``noise``.
 
     Parameters
     ----------
@@ -202,7 +202,7 @@ def full_name(word: str, decided: list[dict[str, Any]], option: str = "`by`") ->
 
 
 def _group(frame, rows, facts, names):
-    """Return the group of some runs: their numbers as a data frame, their rows, and their settings."""
+    """Collect the numbers of some runs as a data frame, their rows, and their settings."""
     others = dict.fromkeys(name for settings in facts for name in settings if name != "seed" and name not in names.values())
     numbers = frame[list(MEASURES)].agg(["mean", "std", "count"])
     measures = {}
@@ -244,17 +244,17 @@ def _compare_with_baseline(found, frames, wanted):
 
 
 def _compared(group):
-    """Return the name whose values are compared: ``method``, or the first name."""
+    """Name whose values are compared: ``method``, or the first name."""
     return "method" if "method" in group["group"] else next(iter(group["group"]), None)
 
 
 def _setting(group):
-    """Return the values of all names that are not compared."""
+    """Values of all names that are not compared."""
     return tuple(str(value) for word, value in group["group"].items() if word != _compared(group))
 
 
 def table(found: list[dict[str, Any]], title: str = "runs", measures: tuple[Any, ...] = tuple(MEASURES)) -> Table:
-    """Return groups as a `fnlkit.results.tables.Table`, with the selected numbers that any group has."""
+    """Tabulate groups (`fnlkit.results.tables.Table`), with the selected numbers that any group has."""
     names = dict.fromkeys(word for group in found for word in group["group"])
     shown = [name for name in measures if any(name in group["measures"] for group in found)]
     compared = [name for name in AHEAD if name in shown and any(group["ahead"].get(name) for group in found)]
@@ -289,7 +289,7 @@ def table(found: list[dict[str, Any]], title: str = "runs", measures: tuple[Any,
 
 
 def _value(group, name, **marks):
-    """Return a number of a group as a `Value`, marked if it is an accuracy at chance."""
+    """Make a number of a group a `Value`, marked if it is an accuracy at chance."""
     _, factor, digits = MEASURES[name]
     of = group["measures"].get(name)
     if of is None:
@@ -305,7 +305,7 @@ def _note_chance(values):
 
 
 def _leading(found, shown):
-    """Return {(place of a group, number)} of the best groups of each setting with at least two groups."""
+    """Find {(place of a group, number)} of the best groups of each setting with at least two groups."""
     import pandas
 
     frame = pandas.DataFrame({name: [group["measures"].get(name, {}).get("mean") for group in found]
@@ -318,7 +318,7 @@ def _leading(found, shown):
 
 
 def pivot(found: list[dict[str, Any]], word: str, measure: str = "late") -> Table:
-    """Return groups as a Table with a row per method, a column per value of `word`, and counts of wins.
+    """Tabulate groups with a row per method, a column per value of `word`, and counts of wins.
 
     Parameters
     ----------

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def differing(runs: "list[Run]") -> dict[str, Any]:
-    """Return {dataset checksum: indices of its runs} for runs that measured agreement with different labels of a sample.
+    """Find {dataset checksum: indices of its runs} for runs that measured agreement with different labels of a sample.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ class Difference:
     high: float
 
     def describe(self) -> str:
-        """Return the difference in a sentence, or how many reviews are missing."""
+        """Describe the difference in a sentence, or how many reviews are missing."""
         if self.samples < LEAST:
             return (
                 f"only {self.samples} of these samples have the same label or were reviewed; review at least "

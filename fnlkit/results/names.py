@@ -33,7 +33,7 @@ def record_names(folder: str, rows: dict[str, dict[str, Any]]) -> None:
 
 
 def read_names(folder: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return the names of the runs in a folder as `record_names` takes them, {} without a recipe.
+    """Read the names of the runs in a folder as `record_names` takes them, {} without a recipe.
 
     Raises
     ------
@@ -52,7 +52,7 @@ def read_names(folder: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def name_of(path: str | os.PathLike[str]) -> dict[str, str]:
-    """Return the ``regime`` and ``name`` of a run's file, {} for a run of no recipe."""
+    """Read the ``regime`` and ``name`` of a run's file, {} for a run of no recipe."""
     folder, file = os.path.split(os.path.abspath(path))
     return read_names(folder).get(file.removesuffix(".pt"), {})
 

@@ -26,7 +26,7 @@ _MODELS = {
 
 
 def personal(run: "Run", dataset: "Dataset") -> dict[str, Any]:
-    """Return the shares of each client's held-out labels that its own model and the common model predict.
+    """Measure the shares of each client's held-out labels that its own model and the common model predict.
 
     ``local``, Ditto and FedBN train own models.  A client that was never visited has the common model.
 

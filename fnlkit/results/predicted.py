@@ -25,7 +25,7 @@ def probabilities(
     skip_damaged: bool = False,
     say: Callable[[str], object] | None = None,
 ) -> tuple[list[str], np.ndarray]:
-    """Return (names, probabilities float64 (n, C)) of a run's model for samples in a file or folder.
+    """Predict (names, probabilities float64 (n, C)) of samples in a file or folder with a run's model.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ def probabilities(
 
 
 def _scale_of(run, about):
-    """Return ``dtype`` and ``range`` of the images that a run was trained on; earlier versions stored only their mean."""
+    """Read ``dtype`` and ``range`` of the images that a run was trained on; earlier versions stored only their mean."""
     stored = run.meta["features"] if encoding_of(run) is not None else about
     if "range" in stored:
         return {name: stored[name] for name in ("dtype", "range")}
@@ -98,7 +98,7 @@ def _scale_of(run, about):
 
 
 def encoding_of(run: "Run") -> Encoding | None:
-    """Return the Encoding of a run whose images or sounds are encoded by a backbone, or None.
+    """Read the Encoding of a run whose images or sounds are encoded by a backbone, or None.
 
     Columns of text are encoded with the other columns of their table.
     """
@@ -107,7 +107,7 @@ def encoding_of(run: "Run") -> Encoding | None:
 
 
 def describe_samples(run: "Run") -> dict[str, Any]:
-    """Return the metadata of a run's samples: kind, shape, mean, std, sample_rate, class_names."""
+    """Read the metadata of a run's samples: kind, shape, mean, std, sample_rate, class_names."""
     if "samples" not in run.meta:
         raise InputError("the run was made by an old version of fnlkit without metadata of its samples; train it again")
     return run.meta["samples"]

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def measure_run(run: "Run", dataset: Dataset) -> dict[str, dict[str, Any]]:
-    """Return the scores of a run's model on test, held-out and verified samples, as plain values by name.
+    """Score a run's model on test, held-out and verified samples, as plain values by name.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ class Independence:
 
     @classmethod
     def of(cls, groups: np.ndarray | None, owner: np.ndarray | None = None, clients: int = 1) -> "Independence":
-        """Return the Independence of samples by their groups (n,) and sites (n,)."""
+        """Compute the Independence of samples by their groups (n,) and sites (n,)."""
         if groups is None:
             return cls()
         parts = [groups if owner is None else groups[owner == k] for k in range(clients)]
@@ -132,7 +132,7 @@ class Independence:
         return cls(effective_size(groups) / max(1, len(groups)), np.where(sites > 0, sites, 1.0), len(np.unique(groups)))
 
     def of_site(self, k: int) -> float:
-        """Return the observations per sample of a site."""
+        """Observations per sample of a site."""
         return 1.0 if self.sites is None else float(self.sites[k])
 
 
@@ -143,7 +143,7 @@ def summarize_counts(
     names: list[str] | None = None,
     independence: Independence | None = None,
 ) -> dict[str, Any]:
-    """Return shares of counts (N, C, C) by label and prediction, as plain values.
+    """Compute shares of counts (N, C, C) by label and prediction, as plain values.
 
     Parameters
     ----------
@@ -184,7 +184,7 @@ def _without_nan(values):
 def estimate_agreement(
     run: "Run", counts: np.ndarray, names: Sequence[str], independence: Independence | None = None
 ) -> dict[str, Any] | None:
-    """Return the agreement with the other sites' labels, estimated from that with given labels; None without a transition."""
+    """Estimate the agreement with the other sites' labels from that with given labels; None without a transition."""
     needed = [f"estimate_{name}" for name in ("client_transition", "client_level", "client_level_low", "client_level_high")]
     if not all(name in run.truth for name in needed):
         return None
@@ -210,7 +210,7 @@ def estimate_agreement(
 def by_reviews(
     federation: "Federation", positions: np.ndarray, predicted: np.ndarray, owner: np.ndarray
 ) -> dict[str, Any] | None:
-    """Return the accuracy on true labels of the held-out samples of reviewed sites, from random reviews; None without any.
+    """Estimate the accuracy on true labels of the held-out samples of reviewed sites from random reviews; can be None.
 
     Parameters
     ----------
@@ -241,7 +241,7 @@ def by_reviews(
 
 
 def _estimate_reviewed_share(part, right, confidence):
-    """Return {share, low, high} of right predictions of a site, given the parts of a review."""
+    """Estimate {share, low, high} of right predictions of a site, given the parts of a review."""
     certain, drawn = np.isin(part, (1, 4)), np.isin(part, (2, 3))
     drawn_of, sizes = [int(certain.sum()), int(drawn.sum())], [int(certain.sum()), int((~certain).sum())]
     hits = [int((right & (part == number)).sum()) for number in (1, 2)]
@@ -255,7 +255,7 @@ def _to_range(one):
 
 
 def predictions(trained: "Trained", positions: np.ndarray) -> np.ndarray:
-    """Return predicted classes (m,) of training samples by position."""
+    """Predict classes (m,) of training samples, selected by position."""
     import torch
 
     with torch.inference_mode():
@@ -278,7 +278,7 @@ class RunPredictions:
         self._trained: Any = None
 
     def __call__(self, name: str, count: int) -> np.ndarray:
-        """Return the classes (count,) of the samples `name` of `fnlkit.experiment.evaluation_set.tested_samples`.
+        """Predict the classes (count,) of the samples `name` of `fnlkit.experiment.evaluation_set.tested_samples`.
 
         Raises
         ------
@@ -303,6 +303,6 @@ class RunPredictions:
 
 
 def by_site(labels: np.ndarray, predicted: np.ndarray, owner: np.ndarray, sites: int, classes: int) -> np.ndarray:
-    """Return counts (N, C, C) of samples by site, label and prediction."""
+    """Count samples (N, C, C) by site, label and prediction."""
     cell = (np.asarray(owner) * classes + labels) * classes + predicted
     return np.bincount(cell, minlength=sites * classes**2).reshape(sites, classes, classes)

@@ -15,13 +15,13 @@ METHOD = (
 
 
 def spread(values: Collection[float]) -> float | None:
-    """Return the sample standard deviation, None for fewer than two values."""
+    """Sample standard deviation, None for fewer than two values."""
     values = list(values)
     return stdev(values) if len(values) > 1 else None
 
 
 def compare_pairs(ours: Mapping[Any, float], theirs: Mapping[Any, float]) -> dict[str, Any] | None:
-    """Return the mean difference of ours and theirs over common seeds; None without common seeds.
+    """Compare ours and theirs by the mean difference over common seeds; None without common seeds.
 
     The seed also determines noise and partition, so that two runs with the same seed differ only in other settings.
 
@@ -60,7 +60,7 @@ def compare_pairs(ours: Mapping[Any, float], theirs: Mapping[Any, float]) -> dic
 
 
 def holm(values: Sequence[float | None]) -> list[float | None]:
-    """Return p-values after Holm's step-down correction for multiple tests.
+    """Correct p-values for multiple tests by Holm's step-down procedure.
 
     Holm. A simple sequentially rejective multiple test procedure. Scandinavian Journal of Statistics 6, 1979.
 
@@ -82,12 +82,12 @@ def holm(values: Sequence[float | None]) -> list[float | None]:
 
 
 def significant(corrected: float | None) -> bool:
-    """Return whether a corrected p-value is below 0.05; None is no test and not significant."""
+    """Whether a corrected p-value is below 0.05; None is no test and not significant."""
     return corrected is not None and corrected < 1 - LEVEL
 
 
 def worst_tenth(values: Sequence[float]) -> float:
-    """Return the mean of the lowest tenth of values, at least one value.
+    """Mean of the lowest tenth of values, at least one value.
 
     Examples
     --------
@@ -99,7 +99,7 @@ def worst_tenth(values: Sequence[float]) -> float:
 
 
 def verdict(measured: float | None, published: float, spread: float | None = None) -> str | None:
-    """Return "within", "above" or "below": a measured mean against published ± spread; None without a spread.
+    """Compare a measured mean with published ± spread: "within", "above" or "below"; None without a spread.
 
     The published interval is the mean and one standard deviation to either side, because the papers print these.
 

@@ -75,11 +75,11 @@ class Table:
         self.columns, *self.rows = ([v for i, v in enumerate(row) if i not in empty] for row in [self.columns, *self.rows])
 
     def texts(self) -> list[list[str]]:
-        """Return the rows as plain texts for a terminal."""
+        """Format the rows as plain texts for a terminal."""
         return [[_text(cell) for cell in row] for row in self.rows]
 
     def latex(self) -> str:
-        """Return the table as a LaTeX tabular with rules of booktabs."""
+        """Format the table as a LaTeX tabular with rules of booktabs."""
         import pandas
 
         rows = [[cell.latex() if isinstance(cell, Value) else latex(_text(cell)) for cell in row] for row in self.rows]
@@ -89,7 +89,7 @@ class Table:
 
 
 def shorten(names: list[str]) -> list[str]:
-    """Return names of methods and data sets without the folders of absolute paths, if all stay different.
+    """Remove the folders of absolute paths from names of methods and data sets, if all stay different.
 
     Examples
     --------

@@ -32,7 +32,7 @@ _PLAIN = ("rounds", "bytes_down", "rejected", "peak_bytes", "labels_changed", "c
 
 
 def rows(runs: "list[Run]", numbers: list[dict[str, Any]], each: str = "run") -> list[dict[str, Any]]:
-    """Return one flat dict per run or per evaluation; all dicts have the same keys.
+    """List one flat dict per run or per evaluation; all dicts have the same keys.
 
     Parameters
     ----------

@@ -11,13 +11,13 @@ class TrainedRun(Run):
 
     @classmethod
     def of(cls, run: Run) -> "TrainedRun":
-        """Return a Run as a TrainedRun that shares its arrays."""
+        """Wrap a Run as a TrainedRun that shares its arrays."""
         trained = cls.__new__(cls)
         vars(trained).update(vars(run))
         return trained
 
     def summary(self, *, target: float | None = None) -> Facts:
-        """Return the run's numbers without its data set, as a dict that displays as a table.
+        """Collect the run's numbers without its data set, as a dict that displays as a table.
 
         Parameters
         ----------

@@ -36,7 +36,7 @@ def correct_scores(
     independence: ArrayLike = 1.0,
     together: float = 1.0,
 ) -> dict[str, Any] | None:
-    """Return estimated scores of a model's predictions on true labels, over all sites and by site.
+    """Estimate scores of a model's predictions on true labels, over all sites and by site.
 
     With Q[true, predicted] of a site, the counts of its given labels are N[given, predicted] = T' Q, so Q = T'^-1 N.  The
     interval is a percentile bootstrap of the counts in which the noise is drawn too: the off-diagonal of T is scaled so that
@@ -96,12 +96,12 @@ def correct_scores(
 
 
 def undone(counts: np.ndarray, T: np.ndarray) -> np.ndarray:
-    """Return Q (..., C, C), expected samples by true and predicted class, of counts by given and predicted class."""
+    """Expected samples Q (..., C, C) by true and predicted class, of counts by given and predicted class."""
     return np.linalg.solve(np.swapaxes(np.broadcast_to(T, counts.shape), -1, -2), counts)
 
 
 def scale_matrix(T: np.ndarray, level: float, levels: np.ndarray) -> np.ndarray:
-    """Return matrices (r, C, C) with the pattern of wrong labels of T (C, C), scaled to other levels (r,).
+    """Scale the pattern of wrong labels of T (C, C) to other levels (r,): matrices (r, C, C).
 
     If the level is 0, T has no pattern, and wrong labels are spread evenly.
     """
@@ -115,7 +115,7 @@ def scale_matrix(T: np.ndarray, level: float, levels: np.ndarray) -> np.ndarray:
 
 
 def figures(Q: np.ndarray) -> dict[str, Any]:
-    """Return share, macro_f1, balanced (...,), per_class and per_class_f1 (..., C).
+    """Compute share, macro_f1, balanced (...,), per_class and per_class_f1 (..., C).
 
     Q (..., C, C) counts samples by true and predicted class.  A class without samples has NaN and is left out of the means.
     Few samples can give entries below 0, which stay negative so that sums are unbiased; only the results are clipped to
@@ -133,7 +133,7 @@ def figures(Q: np.ndarray) -> dict[str, Any]:
 
 
 def _range(value, draws, samples=None):
-    """Return (value, low, high) from draws; of a share of `samples`, at least the exact interval."""
+    """Read (value, low, high) from draws; of a share of `samples`, at least the exact interval."""
     if np.isnan(value):
         return None
     low, high = np.nanpercentile(draws, [2.5, 97.5])

@@ -28,7 +28,7 @@ USUAL = 0.2
 def set_apart(
     federation: Federation, *, holdout: float = 0.0, gold: tuple[np.ndarray, np.ndarray] | None = None, seed: int = 0
 ) -> Federation:
-    """Return the federation with held-out samples, which stay at their clients.
+    """Hold out samples, which stay at their clients.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ def set_apart(
 
 
 def _groups_apart(federation, share, seed):
-    """Return which samples (n,) are held out: whole groups, a share of each client's groups, or of its samples without groups.
+    """Choose held-out samples (n,): whole groups, a share of each client's groups, or of its samples without groups.
 
     A group that several clients have is held out at all of them or at none.
     """
@@ -104,7 +104,7 @@ def _groups_apart(federation, share, seed):
 
 
 def _samples_apart(sample_of, clients, share, seed):
-    """Return which votes (n,) are on held-out samples, or on samples of held-out groups.
+    """Choose held-out votes (n,): votes on held-out samples, or on samples of held-out groups.
 
     All votes on a sample are held out together, so that no client trains on a sample that another client holds out.  A client
     without another vote keeps a sample for training, and this sample is then held out nowhere.
@@ -118,13 +118,13 @@ def _samples_apart(sample_of, clients, share, seed):
 
 
 def _of_same_group(federation, positions):
-    """Return which samples (n,) are at some positions or in a group with them; votes on a sample are no group."""
+    """Select the samples (n,) at some positions or in a group with them; votes on a sample are no group."""
     groups = federation.extra.get("group", np.arange(len(federation.given)))
     return np.isin(groups, groups[positions])
 
 
 def read_gold(path: str, dataset: Dataset, sample_column: str | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Return (positions (g,), labels (g,)) of the verified samples in a table.
+    """Read the verified samples of a table: (positions (g,), labels (g,)).
 
     Parameters
     ----------
@@ -168,7 +168,7 @@ def read_gold(path: str, dataset: Dataset, sample_column: str | None = None) -> 
 
 
 def sample_ids(dataset: Dataset) -> list[str]:
-    """Return the id of each training sample as a list of n texts.
+    """List the id of each training sample as n texts.
 
     The id is the data set's id of the sample, or the field ``id`` if the data set has no ids, or else the position.
     """

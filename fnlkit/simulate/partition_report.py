@@ -18,7 +18,7 @@ MOST_LINES = 14
 
 
 def report_partition(data: Dataset, federation: Federation) -> dict[str, Any]:
-    """Return facts on a federation and its data set as plain values.
+    """Describe a federation and its data set by plain values.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def report_partition(data: Dataset, federation: Federation) -> dict[str, Any]:
 
 
 def note_partition(data: Dataset, federation: Federation, scheme: str) -> list[str]:
-    """Return notes on samples without labels, sites that the scheme mixes, groups that it divides, and equal samples."""
+    """Note samples without labels, sites that the scheme mixes, groups that it divides, and equal samples."""
     return [
         *_note_unlabeled(data, federation),
         *_note_sites(data, scheme),
@@ -86,7 +86,7 @@ def _note_groups(data, federation):
 
 
 def _note_copies(data, federation):
-    """Return notes on samples that are equal to others."""
+    """Note samples that are equal to others."""
     if not (facts := federation.meta.get("copies")):
         return []
     samples = len(data.y_train) if data.sample_of is None else len(np.unique(data.sample_of))
@@ -124,7 +124,7 @@ def _count_classes(federation):
 
 
 def _missing(data, sites):
-    """Return {column: {site: rows with a missing cell}} of the training samples, and the samples without a label."""
+    """Count missing cells {column: {site: rows}} of the training samples, and the samples without a label."""
     out: dict[str, dict[str, int]] = {}
     place = np.full(len(data.y_train), "") if sites is None else np.asarray(sites)
     for i, name in enumerate(data.columns or ()):
@@ -137,7 +137,7 @@ def _missing(data, sites):
 
 
 def report_lines(report: Mapping[str, Any], notes: Sequence[str]) -> list[str]:
-    """Return the report as at most `MOST_LINES` lines; the first one counts samples and clients.
+    """Format the report as at most `MOST_LINES` lines; the first one counts samples and clients.
 
     Parameters
     ----------

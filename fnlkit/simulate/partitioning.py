@@ -51,7 +51,7 @@ def partition(
     fields: Mapping[str, Any] | None = None,
     groups: np.ndarray | None = None,
 ) -> list[np.ndarray]:
-    """Return the positions of each client's samples as a list of N int64 arrays.
+    """Assign samples to clients: a list of N int64 arrays of positions.
 
     Positions are ascending.
 
@@ -128,7 +128,7 @@ def partition(
 
 
 def _of_groups(draw, labels, groups):
-    """Return a scheme that draws groups of samples instead of samples."""
+    """Turn a scheme that draws samples into one that draws groups of samples."""
     _, group, classes_of = class_of_groups(labels, groups)
     members = np.split(np.argsort(group, kind="stable"), np.cumsum(np.bincount(group))[:-1])
     nothing = np.zeros(0, np.int64)
@@ -164,7 +164,7 @@ def federation(
     public: float = 0.0,
     duplicates: str | None = None,
 ) -> Federation:
-    """Return the federation of a data set, or of labels that were corrupted before.
+    """Make the federation of a data set, or of labels that were corrupted before.
 
     Parameters
     ----------
@@ -244,7 +244,7 @@ def federation(
 
 
 def _parts_of(used, given, classes, scheme, fields, groups, **how):
-    """Return the parts of the samples (n,) that are used; the schemes of `FIXED` follow all samples."""
+    """Select the parts of the samples (n,) that are used; the schemes of `FIXED` follow all samples."""
     if used.all():
         return partition(given, classes, scheme, fields=fields, groups=groups, **how)
     if parse(scheme).name in FIXED:
@@ -259,7 +259,7 @@ def _parts_of(used, given, classes, scheme, fields, groups, **how):
 
 
 def _without_public(parts, samples, share, seed):
-    """Return the parts without a share of the samples or groups, drawn at random; `samples` (n,) are their numbers."""
+    """Remove a share of the samples or groups, drawn at random, from the parts; `samples` (n,) are their numbers."""
     if not 0 < share < 1:
         raise InputError(f"is {share:g}; write a share of the samples, above 0 and below 1", parameter="public")
     names = np.unique(samples)
@@ -271,7 +271,7 @@ def _without_public(parts, samples, share, seed):
 
 
 def _names(parts, spec, dataset):
-    """Return metadata of clients: names, and the number of unlabeled samples by site.
+    """Collect metadata of clients: names, and the number of unlabeled samples by site.
 
     It is empty unless each client is a value of a field.
     """
@@ -286,7 +286,7 @@ def _names(parts, spec, dataset):
 
 
 def empty(dataset: Dataset, labels: str = "auto") -> Federation:
-    """Return the unpartitioned federation of a data set, without clients.
+    """Make the unpartitioned federation of a data set, without clients.
 
     Given labels are the labels of the data set.
 

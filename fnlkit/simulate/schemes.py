@@ -107,7 +107,7 @@ def dirichlet(
 
 
 def _class_shares_by_client(labels, classes, clients, rng, alpha):
-    """Return parts of equal size; the classes of a client have Dirichlet(alpha) shares."""
+    """Draw parts of equal size; the classes of a client have Dirichlet(alpha) shares."""
     whole = np.bincount(labels, minlength=classes)
     left, counts = whole.copy(), np.zeros((clients, classes), np.int64)
     sizes = [len(labels) // clients + (k < len(labels) % clients) for k in range(clients)]
@@ -348,7 +348,7 @@ def _group(owner, clients):
 
 
 def _starts(rng, count):
-    """Return the `start` of `_cut` for each class (count,): uniform in [0, 1), and spread evenly over the classes.
+    """Draw the `start` of `_cut` for each class (count,): uniform in [0, 1), and spread evenly over the classes.
 
     With equal shares, steps of the golden ratio round up for other clients in each class, so that sizes are nearly equal.
     """
@@ -356,7 +356,7 @@ def _starts(rng, count):
 
 
 def _cut(size, shares, start):
-    """Return the part, 0 to len(shares) - 1, of each of `size` shuffled samples by systematic sampling (Madow 1949).
+    """Assign each of `size` shuffled samples to a part, 0 to len(shares) - 1, by systematic sampling (Madow 1949).
 
     Each part has size x share samples, rounded up or down.  If `start` is uniform in [0, 1), the expected number is exactly
     size x share.  The order of the parts has an influence on which of them are rounded up together: shuffle it.

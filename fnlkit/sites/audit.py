@@ -19,12 +19,12 @@ SCATTERED = ("coefficients", "sizes", "offsets", "known", "shares", "differ", "f
 
 
 def scale_of(project: "Project") -> tuple[np.ndarray, np.ndarray] | None:
-    """Return (mean (d,), std (d,)) of the columns of a table, or None."""
+    """Read (mean (d,), std (d,)) of the columns of a table, or None."""
     if project.kind != "vector" or project.backbone or not project.mean:
         return None
     return messages.scale_of(project.mean, project.std)
 
 
 def sends(task: "Task") -> "dict[str, Sent]":
-    """Return {name: Sent} of the replies of an audit."""
+    """Declare {name: Sent} of the replies of an audit."""
     return private.SENDS if task.project.sums_epsilon is not None else {name: messages.SENDS[name] for name in FIRST + SECOND}

@@ -23,7 +23,7 @@ _PACKAGES = {
 
 
 def definition(data: "Dataset", text: str) -> tuple[str, Any, str, str]:
-    """Return (spec, width, checksum, version) of a backbone for images.
+    """Define (spec, width, checksum, version) of a backbone for images.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ def definition(data: "Dataset", text: str) -> tuple[str, Any, str, str]:
 
 
 def common(text: str) -> Spec:
-    """Return the Spec of a backbone that computes the same features at each site.
+    """Write the Spec of a backbone so that it computes the same features at each site.
 
     Raises
     ------
@@ -65,7 +65,7 @@ def common(text: str) -> Spec:
 
 
 def version_of(spec: str | Spec) -> str:
-    """Return name and version of the package that defines a backbone."""
+    """Name and version of the package that defines a backbone."""
     package = _PACKAGES.get(parse(spec, "`backbone`").name, "fnlkit")
     try:
         return f"{package} {metadata.version(package)}"
@@ -74,7 +74,7 @@ def version_of(spec: str | Spec) -> str:
 
 
 def encode_samples(data: "Dataset", project: Any, source: str) -> "Dataset":
-    """Return the data set of a site with features of the project's backbone, computed once and kept in the cache folder.
+    """Encode the data set of a site by the project's backbone, once; the features are stored in the cache folder.
 
     Parameters
     ----------

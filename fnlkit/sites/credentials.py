@@ -21,7 +21,7 @@ def _crypto():
 
 
 def _certificate(name, hosts, key, *, issuer=None, signer=None, authority=False):
-    """Return an X.509 certificate; without an issuer it is self-signed."""
+    """Make an X.509 certificate; without an issuer it is self-signed."""
     x509, hashes, _, _ = _crypto()
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name[:64])])
     now = datetime.datetime.now(datetime.UTC)
@@ -57,7 +57,7 @@ def _pem(certificate=None, key=None):
 
 
 def of_server(host: str) -> dict[str, bytes]:
-    """Return {file: bytes} of a certificate authority and of a server's certificate for a host name or address.
+    """Make {file: bytes} of a certificate authority and of a server's certificate for a host name or address.
 
     The files are ca.crt, ca.key, server.crt and server.key. Only ca.crt is given to sites.
     """
@@ -70,7 +70,7 @@ def of_server(host: str) -> dict[str, bytes]:
 
 
 def renew(ca_key: bytes, certificate: bytes) -> dict[str, Any]:
-    """Return {file: bytes} of new certificates: ca.crt with the same key, and server.crt and server.key for the same hosts.
+    """Renew the certificates {file: bytes}: ca.crt with the same key, and server.crt and server.key for the same hosts.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ def renew(ca_key: bytes, certificate: bytes) -> dict[str, Any]:
 
 
 def of_site(name: str) -> dict[str, Any]:
-    """Return {file: bytes} of a site: its key pair (NAME.key, NAME.key.pub) and a certificate for the processes of the site.
+    """Make {file: bytes} of a site: its key pair (NAME.key, NAME.key.pub) and a certificate for the processes of the site.
 
     The files own.crt and own.key secure the connections between the processes of the site.  Only NAME.key.pub leaves the site.
     """

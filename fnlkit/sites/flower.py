@@ -4,14 +4,14 @@ from typing import Any
 
 
 def server_app(file: str) -> Any:
-    """Return the ServerApp of a project, see `fnlkit.sites.server.flower.server_app`."""
+    """Make the ServerApp of a project, see `fnlkit.sites.server.flower.server_app`."""
     from fnlkit.sites.server import flower
 
     return flower.server_app(file)
 
 
 def client_app() -> Any:
-    """Return the ClientApp of a site, see `fnlkit.sites.site.flower.client_app`."""
+    """Make the ClientApp of a site, see `fnlkit.sites.site.flower.client_app`."""
     from fnlkit.sites.site import flower
 
     return flower.client_app()

@@ -46,7 +46,7 @@ def describe(
     scaling: Any = "project",
     **about: Any,
 ) -> Project:
-    """Return the Project of a deployment.
+    """Describe a deployment as a Project.
 
     Parameters
     ----------
@@ -142,7 +142,7 @@ def set_keys(folder: Path, project: Project, found: dict[str, str]) -> Project:
 
 
 def _features_of(dataset, settings, backbone, scaling):
-    """Return kind, shape, scale and backbone of the samples that the sites' models receive, as fields of a Project."""
+    """Describe kind, shape, scale and backbone of the samples that the sites' models receive, as fields of a Project."""
     shape = list(map(int, dataset.x_train.shape[1:]))
     about = {"kind": dataset.kind, "shape": shape, "backbone": "", "mean": [], "std": []}
     if dataset.features is not None:
@@ -160,7 +160,7 @@ def _features_of(dataset, settings, backbone, scaling):
 
 
 def _scale(dataset, settings):
-    """Return the published (mean, std), or (mean, std) per image channel or vector feature."""
+    """Read the published (mean, std), or (mean, std) per image channel or vector feature."""
     if dataset.kind != "vector" or settings.standardize == "none":
         return dataset.mean, dataset.std
     if settings.standardize == "auto" and dataset.features is not None:
@@ -169,7 +169,7 @@ def _scale(dataset, settings):
 
 
 def fingerprint_of(path: str | os.PathLike[str]) -> str:
-    """Return the fingerprint of a public key in a file written by `ssh-keygen`."""
+    """Compute the fingerprint of a public key in a file written by `ssh-keygen`."""
     words = files.read_text(path).split()
     try:
         if not words[0].startswith("ecdsa-sha2-nistp"):

@@ -38,7 +38,7 @@ _PROGRAM = "flower-superexec"
 
 
 def parts(address: tuple[str, int], names: Sequence[str], agreed: bytes) -> dict[str, Any]:
-    """Return {path: bytes} of the coordinator's folder and of the folder of each site.
+    """Make {path: bytes} of the coordinator's folder and of the folder of each site.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def to_toml(values: Mapping[str, Any]) -> str:
 
 
 def read_site(folder: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return the settings in a site's folder as a dict, with absolute paths.
+    """Read the settings in a site's folder as a dict, with absolute paths.
 
     Raises
     ------
@@ -109,7 +109,7 @@ def read_site(folder: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def locate_site(where: str | os.PathLike[str], name: str = "") -> dict[str, Any]:
-    """Return the settings of a site as `read_site` does, from its folder or from the project's project.json.
+    """Read the settings of a site as `read_site` does, from its folder or from the project's project.json.
 
     Without a folder, the site's memory is ``memory-NAME`` in the folder of the file.
 
@@ -153,7 +153,7 @@ def _check_links(folder, names):
 
 
 def list_private_files(site: dict[str, Any]) -> list[Any]:
-    """Return the paths of keys, memory and decisions in a site's folder, which a coordinator does not send.
+    """List the paths of keys, memory and decisions in a site's folder, which a coordinator does not send.
 
     Features in `memory` are not listed: `fnlkit site check` stores these features before the site joins.
 
@@ -223,14 +223,14 @@ def join(folder: str | os.PathLike[str], data: str, leave_out: str = "") -> list
 
 
 def mode_of(name: str) -> int:
-    """Return the permissions of a file of a project or site, by the name of the file."""
+    """Choose the permissions of a file of a project or site by the name of the file."""
     if name.endswith(".key"):
         return 0o600
     return 0o755 if name.endswith(".sh") or name.startswith("bin/") else 0o644
 
 
 def _quote_for_systemd(text, special="%$"):
-    """Return `text` as one quoted word of a unit file; characters in `special` are doubled."""
+    """Quote `text` as one word of a unit file; characters in `special` are doubled."""
     text = text.replace("\\", "\\\\").replace('"', '\\"')
     return '"' + "".join(2 * each if each in special else each for each in text) + '"'
 

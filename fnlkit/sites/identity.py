@@ -16,7 +16,7 @@ _TAKEN = ("own", "ca")
 
 
 def is_name(text: str) -> bool:
-    """Return whether `text` is a valid name of a site."""
+    """Whether `text` is a valid name of a site."""
     return isinstance(text, str) and bool(_NAME.fullmatch(text)) and text.lower() not in _TAKEN
 
 
@@ -34,12 +34,12 @@ def check_names(names: Sequence[str], count: int) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a host name or IPv4 address reaches this machine only."""
+    """Whether a host name or IPv4 address reaches this machine only."""
     return host.lower() == "localhost" or bool(re.fullmatch(r"127(\.[0-9]{1,3}){3}", host))
 
 
 def parse_address(text: str, option: str = "`address`", *, default: int | None = PORT) -> tuple[str, int]:
-    """Return (host, port) of an address HOST or HOST:PORT.
+    """Parse an address HOST or HOST:PORT as (host, port).
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def parse_address(text: str, option: str = "`address`", *, default: int | None =
 
 
 def fingerprint(key: bytes) -> str:
-    """Return the fingerprint of a public key as `ssh-keygen -l` prints it, ``SHA256:...``.
+    """Compute the fingerprint of a public key as `ssh-keygen -l` prints it, ``SHA256:...``.
 
     Parameters
     ----------
@@ -79,6 +79,6 @@ def fingerprint(key: bytes) -> str:
 
 
 def digest_of(encoded: str | bytes) -> str:
-    """Return ``SHA256:...`` of the Base64 part of a public key's line in OpenSSH format."""
+    """Compute ``SHA256:...`` of the Base64 part of a public key's line in OpenSSH format."""
     digest = hashlib.sha256(base64.b64decode(encoded, validate=True)).digest()
     return f"SHA256:{base64.b64encode(digest).decode().rstrip('=')}"

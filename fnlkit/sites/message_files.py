@@ -9,7 +9,7 @@ _MAX_BYTES = 2**30
 
 
 def read_file(path: str | os.PathLike[str]) -> bytes:
-    """Return the content of a file.
+    """Read the content of a file.
 
     Raises
     ------

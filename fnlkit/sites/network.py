@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def network_of(task: "Task", shape: tuple[int, ...]) -> "Network":
-    """Return the Network of a task with initial weights.
+    """Build the network of a task with initial weights.
 
     Parameters
     ----------

@@ -151,7 +151,7 @@ class Project:
         return (self.shape[2], *self.shape[:2]) if self.kind == "image" else tuple(self.shape)
 
     def agreement(self) -> dict[str, Any]:
-        """Return the entries that bind the sites, as JSON values; those that only the server uses are missing."""
+        """Collect the entries that bind the sites, as JSON values; those that only the server uses are missing."""
         entries = to_json(self)
         for name in ("keys", "wait", "timeout"):
             del entries[name]
@@ -164,7 +164,7 @@ class Project:
         return hashlib.sha256(json.dumps(self.agreement(), sort_keys=True).encode()).hexdigest()
 
     def difference(self, other: object) -> str:
-        """Return the name of the first setting in which another agreement (JSON values) differs; "" if there is none.
+        """Name the first setting in which another agreement (JSON values) differs; "" if there is none.
 
         A name that only this agreement contains is ``UnknownEntry``: it stays at the site.
         """
@@ -204,7 +204,7 @@ class Task:
 
 
 def read(path: str | os.PathLike[str]) -> Project:
-    """Return the Project in a file, or in the folder of a project.
+    """Read the Project in a file, or in the folder of a project.
 
     Raises
     ------
@@ -233,12 +233,12 @@ def read(path: str | os.PathLike[str]) -> Project:
 
 
 def text_of(project: Project) -> bytes:
-    """Return the content of a project's file."""
+    """Write the content of a project's file."""
     return (json.dumps(to_json(project), indent=1) + "\n").encode()
 
 
 def settings_of(project: Project) -> Settings:
-    """Return the Settings of a project, which can only name components of fnlkit."""
+    """Read the Settings of a project, which can only name components of fnlkit."""
     known = {field.name for field in fields(Settings)}
     if unknown := sorted(set(project.settings) - known):
         raise InputError(f"the project: {unknown[0]} is no setting of fnlkit{nearest(unknown[0], known)}; correct the name")
@@ -246,7 +246,7 @@ def settings_of(project: Project) -> Settings:
 
 
 def task_of(project: Project, name: str, scale_text: str = "") -> Task:
-    """Return a Task of a project.
+    """Make a Task of a project.
 
     Parameters
     ----------
@@ -274,7 +274,7 @@ def task_of(project: Project, name: str, scale_text: str = "") -> Task:
 
 
 def deployable(settings: Settings, project: Project) -> Settings:
-    """Return the settings in a form that a deployment supports.
+    """Check that a deployment supports the settings, and change the parts that it sets itself.
 
     Raises
     ------
@@ -319,7 +319,7 @@ def deployable(settings: Settings, project: Project) -> Settings:
 
 
 def agreed_tasks(project: Project, settings: Settings, name: str = "") -> list[str]:
-    """Return the tasks that sites agree to.
+    """List the tasks that sites agree to.
 
     If the training hides updates (secure aggregation) or label counts (randomized labels), replies of the other tasks would
     reveal both, and sites agree to these tasks only with `open_tasks`.

@@ -28,7 +28,7 @@ _UNIT = re.compile(r"(.*\S)\s*\[([^\[\]]*)\]\s*")  # age [years]
 
 @large.discard_on_error()
 def samples_like(text: str, project) -> "Dataset":
-    """Return the Dataset of a site or of the server.
+    """Read the Dataset of a site or of the server.
 
     If the project describes a table, the Dataset has the columns of the project.
 
@@ -66,7 +66,7 @@ def samples_like(text: str, project) -> "Dataset":
 
 
 def table_like(text: str, columns: list[dict[str, Any]] | None) -> Manifest:
-    """Return the Manifest of a site's table with the agreed names of columns.
+    """Read a site's table with the agreed names of columns.
 
     A column name can end with a unit in brackets, as in ``age [years]``.  If only the project or only the site states a unit,
     the columns match, and a note of the table states it.
@@ -103,13 +103,13 @@ def table_like(text: str, columns: list[dict[str, Any]] | None) -> Manifest:
 
 
 def _base_and_unit(name):
-    """Return the name of a column without the unit in brackets, and the unit; "" if there is none."""
+    """Split the name of a column into the name without the unit in brackets, and the unit; "" if there is none."""
     match = _UNIT.fullmatch(name)
     return (match[1].strip(), match[2].strip()) if match else (name.strip(), "")
 
 
 def load_for_task(text: str, project, *, leave_out: str = "", memory: str = "") -> "Dataset":
-    """Return the Dataset of a site with the classes of the task, matched by name.
+    """Load the Dataset of a site with the classes of the task, matched by name.
 
     Parameters
     ----------
@@ -185,7 +185,7 @@ def load_for_task(text: str, project, *, leave_out: str = "", memory: str = "") 
 
 
 def load_for_display(text: str, project, *, leave_out: str, memory: str) -> "Dataset":
-    """Return the Dataset of a site for a page that people read: as `load_for_task`, with images instead of their features.
+    """Load the Dataset of a site for a page: as `load_for_task`, with images instead of their features.
 
     The checksum is that of the features, with which runs compare the labels.
 

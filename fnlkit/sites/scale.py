@@ -16,7 +16,7 @@ TASK = "scale"  # the task that computes the scale
 
 
 def number_places(columns: Any) -> list[int]:
-    """Return the positions of numbers and ranks, which can be missing, among the features of a table."""
+    """Find the positions of numbers and ranks, which can be missing, among the features of a table."""
     out, at = [], 0
     for column in columns or ():
         if "fill" in column:
@@ -26,7 +26,7 @@ def number_places(columns: Any) -> list[int]:
 
 
 def add_scale(project, text: str):
-    """Return the Project with a scale of fnlkit.sites.server.scale.scale_of_replies.
+    """Add a scale of fnlkit.sites.server.scale.scale_of_replies to a Project.
 
     Raises
     ------
@@ -51,12 +51,12 @@ def add_scale(project, text: str):
 
 
 def fill_columns(columns: Any, fills: Iterable[float]) -> Any:
-    """Return the columns of a table with these values for missing numbers, in their order."""
+    """Set the values for missing numbers in the columns of a table, in their order."""
     fills = iter(fills)
     return columns and [column | {"fill": next(fills)} if "fill" in column else column for column in columns]
 
 
 def remove_fills(project):
-    """Return the Project whose missing numbers stay NaN, for `fnlkit.federated.client.scaling.reply_moments`."""
+    """Let missing numbers of a Project stay NaN, for `fnlkit.federated.client.scaling.reply_moments`."""
     fills = [math.nan] * len(number_places(project.columns))
     return replace(project, columns=fill_columns(project.columns, fills), mean=[], std=[])

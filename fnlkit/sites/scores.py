@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def scores(counts: "Ranges", names: Sequence[str]) -> dict[str, Any]:
-    """Return the agreement of a model with the labels of each site.
+    """Score the agreement of a model with the labels of each site.
 
     A number that is known as a range counts as the middle of the range, and the interval contains both ends.  `agreement` and
     `balanced` (mean over the groups) are None for a site whose samples were not tested.

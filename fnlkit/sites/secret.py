@@ -27,7 +27,7 @@ CONFIGS = "secaggplus_configs"
 
 
 def masks(seed: bytes, num_range: int, dimensions_list: Sequence[tuple[int, ...]], *, request: bytes = b"") -> list[np.ndarray]:
-    """Return random integers below `num_range` of each shape.
+    """Draw random integers below `num_range` of each shape.
 
     The generator is AES-256 in counter mode. The key depends on the whole seed and on the request.
 
@@ -50,13 +50,13 @@ def masks(seed: bytes, num_range: int, dimensions_list: Sequence[tuple[int, ...]
 
 
 def strengthen(module: Any, request: bytes) -> Any:
-    """Return a module of Flower with the masks of this module, bound to a request."""
+    """Make a module of Flower with the masks of this module, bound to a request."""
     module.pseudo_rand_gen = partial(masks, request=request)
     return module
 
 
 def common(request: Mapping[str, Any]) -> bytes:
-    """Return the SHA-256 of the part of a request that all sites share.
+    """Compute the SHA-256 of the part of a request that all sites share.
 
     It covers the values that the visits scatter, but not the client numbers and the rounds with which a visit starts, which
     differ between the sites.
@@ -66,7 +66,7 @@ def common(request: Mapping[str, Any]) -> bytes:
 
 
 def is_step(message: Any) -> bool:
-    """Return whether a Flower Message is a step of the protocol."""
+    """Whether a Flower Message is a step of the protocol."""
     return CONFIGS in message.content.config_records
 
 

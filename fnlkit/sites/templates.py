@@ -12,5 +12,5 @@ def _texts():
 
 
 def render(text: str, /, **values: object) -> bytes:
-    """Return a text of data/deployment.toml, by its name; the values replace ``@name@``."""
+    """Fill a text of data/deployment.toml, selected by its name; the values replace ``@name@``."""
     return re.sub(r"@(\w+)@", lambda match: str(values[match[1]]), _texts()[text]).encode()

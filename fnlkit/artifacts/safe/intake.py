@@ -19,7 +19,7 @@ _OF_TORCH = (b"/data.pkl", b"/version", b"/byteorder", b"/.format_version", b"/.
 
 
 def form(raw: bytes | memoryview) -> str:
-    """Return the format of a file from its first bytes: npz, pt, npy, pickle, or ""."""
+    """Recognize the format of a file by its first bytes: npz, pt, npy, pickle, or ""."""
     if raw[:4] == b"PK\x03\x04":  # torch.save writes one of these members first
         name = bytes(raw[30 : 30 + min(int.from_bytes(raw[26:28], "little"), 255)])
         return "pt" if name.endswith(_OF_TORCH) else "npz"
@@ -29,7 +29,7 @@ def form(raw: bytes | memoryview) -> str:
 
 
 def slurp(source: str | os.PathLike[str] | bytes | bytearray | memoryview, max_bytes: int) -> tuple[str, memoryview]:
-    """Return the name of a source for messages, and all bytes."""
+    """Read the name of a source for messages, and all bytes."""
     name = display_path(source)
     if isinstance(source, (bytes, bytearray, memoryview)):
         raw = memoryview(source).cast("B")

@@ -17,20 +17,20 @@ SIZES = {"b": (1,), "i": (1, 2, 4, 8), "u": (1, 2, 4, 8), "f": (2, 4, 8)}
 
 
 def arrays(raw: memoryview, members: list[files_zip.Member]) -> dict[str, np.ndarray]:
-    """Return the arrays of an npz, as views of the file's bytes if they are aligned."""
+    """Read the arrays of an npz, as views of the file's bytes if they are aligned."""
     names = [array_name(member) for member in members]
     return {name: array(files_zip.content(raw, member), name) for name, member in zip(names, members, strict=True)}
 
 
 def array_name(member: files_zip.Member) -> str:
-    """Return the name of a member's array."""
+    """Name of a member's array."""
     if not member.name.endswith(".npy"):
         raise InputError(f"member {member.name!r} is not an array; an npz contains only NAME.npy")
     return member.name[:-4]
 
 
 def header(data: memoryview, name: str, size: int) -> tuple[np.dtype, tuple[int, ...], bool, int]:
-    """Return (dtype, shape, whether in Fortran order, start of the values) of `size` npy bytes; `data` can be their start."""
+    """Read (dtype, shape, whether in Fortran order, start of the values) of `size` npy bytes; `data` can be their start."""
     head = io.BytesIO(data[: MAX_HEADER + 12])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -47,12 +47,12 @@ def header(data: memoryview, name: str, size: int) -> tuple[np.dtype, tuple[int,
 
 
 def is_plain(dtype: np.dtype) -> bool:
-    """Return whether a file can contain arrays of this type."""
+    """Whether a file can contain arrays of this type."""
     return 0 < dtype.itemsize <= 4 * MAX_TEXT if dtype.kind == "U" else dtype.itemsize in SIZES.get(dtype.kind, ())
 
 
 def array(data: memoryview, name: str) -> np.ndarray:
-    """Return the array in npy bytes; InputError for inconsistent sizes, other types, and invalid booleans or text."""
+    """Read the array in npy bytes; InputError for inconsistent sizes, other types, and invalid booleans or text."""
     dtype, shape, fortran, start = header(data, name, len(data))
     out = np.frombuffer(data, dtype, offset=start).reshape(shape, order="F" if fortran else "C")
     if dtype.kind == "U" and out.size:
@@ -71,7 +71,7 @@ def check_booleans(values: np.ndarray, where: str = "") -> None:
 
 
 def text(value: np.ndarray, name: str) -> str:
-    """Return the text in a scalar array."""
+    """Read the text in a scalar array."""
     if value.dtype.kind != "U" or value.shape != ():
         raise InputError(f"{name!r} is {value.dtype.name} {value.shape}; expected one text")
     return str(value)

@@ -52,7 +52,7 @@ class Tensor(NamedTuple):
 
     @classmethod
     def of(cls, values: Any) -> Tensor:
-        """Return the Tensor of an array or a torch tensor, without a copy if it is contiguous; ValueError for other types."""
+        """Wrap an array or a torch tensor, without a copy if it is contiguous; ValueError for other types."""
         if isinstance(values, cls):
             return values
         if hasattr(values, "untyped_storage"):
@@ -70,7 +70,7 @@ class Tensor(NamedTuple):
         return cls(values.dtype.name, values.shape, plain.reshape(-1).view(np.uint8).data if plain.size else memoryview(b""))
 
     def array(self) -> np.ndarray:
-        """Return the numbers as a new NumPy array; bfloat16 becomes float32."""
+        """Convert the numbers to a new NumPy array; bfloat16 becomes float32."""
         flat = np.frombuffer(self.data, DTYPES[self.dtype])
         files_npz.check_booleans(flat)
         if self.dtype == "bfloat16":
@@ -78,7 +78,7 @@ class Tensor(NamedTuple):
         return flat.reshape(self.shape).copy()
 
     def to_torch(self) -> torch.Tensor:
-        """Return a new torch tensor on the CPU."""
+        """Convert to a new torch tensor on the CPU."""
         import torch
 
         return torch.from_numpy(self.array()).to(getattr(torch, self.dtype))
@@ -137,7 +137,7 @@ def _is_shape(sides):
 
 
 def _tensor(storage, offset, shape, stride, gradient, hooks):
-    """Return the Tensor of a storage; it must own exactly the bytes of its shape, in C order."""
+    """Make the Tensor of a storage; it must own exactly the bytes of its shape, in C order."""
     if not isinstance(storage, Tensor) or not _is_shape(shape) or not _is_shape(stride) or hooks != {}:
         raise InputError("a tensor that is not plain; save plain clones")
     dense = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
@@ -174,7 +174,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def load(raw: memoryview, members: list[files_zip.Member]) -> Any:
-    """Return the value in a .pt: dicts, lists, plain values, and `Tensor` for tensors."""
+    """Load the value in a .pt: dicts, lists, plain values, and `Tensor` for tensors."""
     matches = [_RECORD.fullmatch(member.name) for member in members]
     if not all(matches) or len({member.name.partition("/")[0] for member in members}) != 1:
         raise InputError("members that do not belong in a .pt of plain tensors (TorchScript is refused)")
@@ -185,7 +185,7 @@ def load(raw: memoryview, members: list[files_zip.Member]) -> Any:
 
 
 def run(records: dict[str, memoryview]) -> Any:
-    """Return the value that the instructions in the record ``data.pkl`` build."""
+    """Build the value of the instructions in the record ``data.pkl``."""
     program, last = bytes(records["data.pkl"]), -1
     if len(program) > MAX_PICKLE:
         raise InputError(f"{len(program):,} bytes of structure; expected at most {MAX_PICKLE:,}")
@@ -201,7 +201,7 @@ def run(records: dict[str, memoryview]) -> Any:
 
 
 def leaves(tree: Any, limit: int) -> dict[str, np.ndarray]:
-    """Return the arrays, tensors and lists of whole numbers in a value by path, joined by ``/``; at most `limit` bytes."""
+    """Collect arrays, tensors and lists of whole numbers in a value by path, joined by ``/``; at most `limit` bytes."""
     out, todo, nodes = {}, [("", tree, 0)], 0
     while todo:
         path, node, depth = todo.pop()

@@ -51,7 +51,7 @@ class _Window:
 def members(
     raw: bytes | memoryview, *, max_members: int, max_bytes: int, deflate: bool = False, ratio: int = MAX_RATIO
 ) -> list[Member]:
-    """Return the members of a zip in the order of its directory; their bytes are not read.
+    """List the members of a zip in the order of its directory; their bytes are not read.
 
     `max_bytes` limits the sum of the unpacked sizes.  Above 64 MiB, so does `ratio` times the size of the file.  Compressed
     members are refused unless `deflate` is true.
@@ -88,7 +88,7 @@ def members(
 
 
 def content(raw: memoryview, member: Member) -> memoryview:
-    """Return the bytes of a member, never more than it declares, and check their CRC-32."""
+    """Read the bytes of a member, never more than it declares, and check their CRC-32."""
     data = raw[member.begin : member.begin + member.packed]
     if not member.stored:
         data = memoryview(zlib.decompressobj(-15).decompress(data, member.unpacked + 1))

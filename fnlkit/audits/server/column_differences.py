@@ -19,20 +19,20 @@ TWO_VALUES = 1e-6
 
 
 def reference(columns: np.ndarray) -> np.ndarray:
-    """Return the median over sites of (center, spread) of each column (2, d), from the replies `columns` (N, 5, d)."""
+    """Median over sites of (center, spread) of each column (2, d), from the replies `columns` (N, 5, d)."""
     center = np.median(columns[:, 3], 0)
     spread = np.median(_spread(columns), 0)
     return np.stack([center, np.where(spread > 0, spread, 1.0)])
 
 
 def _spread(columns):
-    """Return the spreads (N, d): the range of 80 % of the values, or the standard deviation if most values are equal."""
+    """Spreads (N, d): the range of 80 % of the values, or the standard deviation if most values are equal."""
     ranges = (columns[:, 4] - columns[:, 2]) / 2.563
     return np.where(ranges > 0, ranges, columns[:, 1])
 
 
 def find_measurements(columns: np.ndarray) -> np.ndarray:
-    """Return the mask (d,) of columns that are measurements at most sites.
+    """Find the columns (d,) that are measurements at most sites.
 
     There, the 10 % and 90 % quantiles differ, and the column has more than two values: a variable on [a, b] with mean m has
     the variance (m - a)(b - m) only if its values are a and b (Bhatia and Davis 2000).
@@ -48,7 +48,7 @@ def find_measurements(columns: np.ndarray) -> np.ndarray:
 
 
 def differing_columns(columns: np.ndarray, class_columns: np.ndarray, counts: np.ndarray) -> tuple[list[list[Any]], np.ndarray]:
-    """Return (the columns that differ at each site, fits (N, 2, d)).
+    """Find (the columns that differ at each site, fits (N, 2, d)).
 
     The fits are factors and offsets that make the columns like those of the other sites; (1, 0) if a column does not differ.
     A column differs if it differs overall, which wrong labels cannot cause, and within the given labels, which different
@@ -102,7 +102,7 @@ def differing_columns(columns: np.ndarray, class_columns: np.ndarray, counts: np
 
 
 def suspects(found: list[list[ColumnDifference]]) -> np.ndarray:
-    """Return the columns (MOST_SUSPECTS,) to describe one by one, of all sites in turn; -1 for an unused place."""
+    """Choose columns (MOST_SUSPECTS,) to describe one by one, of all sites in turn; -1 for an unused place."""
     longest = max(map(len, found), default=0)
     order = [rows[i].column for i in range(longest) for rows in found if i < len(rows)]
     chosen = list(dict.fromkeys(order))[:MOST_SUSPECTS]
@@ -110,7 +110,7 @@ def suspects(found: list[list[ColumnDifference]]) -> np.ndarray:
 
 
 def seen(found: list[list[ColumnDifference]], auc: np.ndarray) -> list[list[ColumnDifference]]:
-    """Return `found` without the columns of sites that the linear classifier does not recognize.
+    """Remove from `found` the columns of sites that the linear classifier does not recognize.
 
     Parameters
     ----------

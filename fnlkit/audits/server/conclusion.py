@@ -22,7 +22,7 @@ from fnlkit.kernels.scores import transition
 def compare_inputs(
     firsts: list[dict[str, np.ndarray]], seconds: list[dict[str, np.ndarray]], changes: Sequence[Change], embedded: bool = False
 ) -> Compared:
-    """Return the Compared inputs of the sites; `embedded`: labels are judged by embeddings."""
+    """Compare the inputs of the sites; `embedded`: labels are judged by embeddings."""
     counts = np.stack([first["counts"] for first in firsts])
     found = compare_columns(firsts)[1]
     replies = {name: np.stack([second[name] for second in seconds]) for name in ("class_means", "covariances")}
@@ -38,7 +38,7 @@ def compare_inputs(
 
 
 def range_of(seconds: list[dict[str, np.ndarray]], expected: np.ndarray) -> dict[str, np.ndarray]:
-    """Return fnlkit.estimators.likelihood.estimates_of second files of `judge` and restored counts by true and given class."""
+    """Estimate (fnlkit.estimators.likelihood.estimates_of) from second files of `judge` and restored counts by class."""
     low, high = (np.array([int(second[name]) for second in seconds]) for name in ("low", "high"))
     return likelihood.estimates_of(low, high, expected)
 
@@ -55,7 +55,7 @@ def conclude(
     shared: bool = False,
     searched: Sequence[dict[str, Any]] = (),
 ) -> tuple[list[SiteAudit], np.ndarray]:
-    """Return (rows of the sites, T[true, given]).
+    """Conclude an audit: (rows of the sites, T[true, given]).
 
     Parameters
     ----------

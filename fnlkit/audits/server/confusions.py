@@ -12,7 +12,7 @@ from fnlkit.estimators.intervals import wilson
 
 
 def confusions_of_mistakes(expected: ArrayLike) -> np.ndarray:
-    """Return (C, C): upper bounds of the shares of each true class that mistakes of the models assign to each given class.
+    """Bound (C, C) the shares of each true class that mistakes of the models assign to each given class.
 
     The bound is the smallest upper end of Wilson's intervals at the sites, as `allowing_for_mistakes` has it for levels: at
     the cleanest site, all confusions are mistakes.
@@ -29,7 +29,7 @@ def confusions_of_mistakes(expected: ArrayLike) -> np.ndarray:
 
 
 def mark_supported(confused: list[Confusion], classes: list[str], one: Assessment, mistakes: np.ndarray) -> list[Confusion]:
-    """Return the confusions of a site with the mark `supported`: it cannot be explained by mistakes of the models.
+    """Mark the confusions of a site as `supported` if mistakes of the models cannot explain them.
 
     A confusion is supported if the site has wrong labels and either more of this confusion than the others (`cells`), or an
     interval of the level above 0 and an interval of this confusion above the bound of the mistakes.
@@ -51,7 +51,7 @@ def mark_supported(confused: list[Confusion], classes: list[str], one: Assessmen
 
 
 def find_confusions(counts: np.ndarray, classes: list[str]) -> list[Confusion]:
-    """Return at most five confusions of classes, most samples first.
+    """Find at most five confusions of classes, most samples first.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def find_confusions(counts: np.ndarray, classes: list[str]) -> list[Confusion]:
 
 
 def errors_by_class(counts: np.ndarray, cells: np.ndarray, classes: list[str]) -> list[ClassErrors]:
-    """Return the wrong labels of the classes with more confusions than elsewhere, most samples first.
+    """Find the wrong labels of the classes with more confusions than elsewhere, most samples first.
 
     Parameters
     ----------

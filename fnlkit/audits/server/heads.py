@@ -22,13 +22,13 @@ LEAST_VARIANCE = 0.01
 
 
 def within_classes(first: dict[str, np.ndarray]) -> np.ndarray:
-    """Return the covariance (m, m) within the classes."""
+    """Compute the covariance (m, m) within the classes."""
     n = np.maximum(first["counts"], 1)[:, None]
     return (first["moments"] - first["sums"].T @ (first["sums"] / n)) / max(1, int(first["counts"].sum()))
 
 
 def compare_features(firsts: list[dict[str, np.ndarray]]) -> np.ndarray:
-    """Return the AUC (N,) with which a linear classifier recognizes each site by the features of the sums."""
+    """AUC (N,) with which a linear classifier recognizes each site by the features of the sums."""
     counts = np.stack([first["counts"] for first in firsts])
     sizes = np.array([first["sums"].shape[1] for first in firsts])
     width = min(COMPARED, *sizes[sizes > 0]) if (sizes > 0).any() else 0
@@ -43,13 +43,13 @@ def compare_features(firsts: list[dict[str, np.ndarray]]) -> np.ndarray:
 
 
 def different(firsts: list[dict[str, np.ndarray]]) -> np.ndarray:
-    """Return the mask (N,) of sites whose features differ from those of most sites, by the sums; none if most differ."""
+    """Find sites (N,) whose features differ from those of most sites, by the sums; none if most differ."""
     found = compare_features(firsts) >= input_differences.DIFFERENT
     return found if found.sum() <= (len(found) - 1) / 2 else np.zeros(len(found), bool)
 
 
 def compare_columns(firsts: list[dict[str, np.ndarray]]) -> tuple[np.ndarray, list[list[ColumnDifference]], np.ndarray]:
-    """Return (columns (N, 5, d), findings and fits of fnlkit.audits.server.column_differences.differing_columns)."""
+    """Compare (columns (N, 5, d), findings and fits of fnlkit.audits.server.column_differences.differing_columns)."""
     counts = np.stack([first["counts"] for first in firsts])
     columns = input_differences.fill_missing(np.stack([first["columns"] for first in firsts]), counts, LEAST_COLUMNS)
     return columns, *column_differences.differing_columns(
@@ -62,7 +62,7 @@ def make_heads(
     firsts: list[dict[str, Any]],
     scale: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> dict[str, np.ndarray]:
-    """Return the message to the sites: for each one a classifier from the sums of the others.
+    """Make the message to the sites: for each one a classifier from the sums of the others.
 
     Sites with other inputs than most sites enter no classifier but are judged.
 
@@ -128,7 +128,7 @@ def make_heads(
 
 
 def classify_columns(firsts: list[dict[str, Any]], scale: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Return coefficients (C, d) and offsets (C,) of discriminant analysis with independent columns, for rotated columns.
+    """Coefficients (C, d) and offsets (C,) of discriminant analysis with independent columns, for rotated columns.
 
     Small sites send second moments of fewer features than a table has columns, but means and deviations of all columns by
     class.

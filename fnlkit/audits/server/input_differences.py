@@ -55,12 +55,12 @@ class Compared:
         return bool(self.differ.sum() > (len(self.auc) - 1) / 2)
 
     def likely(self, k: int) -> int:
-        """Return the number of the change with the smallest remaining difference of site k; 0 if none is clearly smaller."""
+        """Number of the change with the smallest remaining difference of site k; 0 if none is clearly smaller."""
         order = [int(t) for t in np.argsort(self.auc[k], kind="stable") if t and self.auc[k, t] < self.auc[k, 0] - 0.02]
         return order[0] if order else 0
 
     def after(self, chosen: np.ndarray) -> np.ndarray:
-        """Return the AUC (N,) of each site after the chosen change (N,); 1 if a difference of columns is not undone."""
+        """AUC (N,) of each site after the chosen change (N,); 1 if a difference of columns is not undone."""
         found = self.auc[np.arange(len(self.auc)), chosen].copy()
         for k, columns in enumerate(self.columns):
             # The values of a constant column cannot be restored.
@@ -69,7 +69,7 @@ class Compared:
         return found
 
     def at(self, k: int, chosen: np.ndarray, names: list[str] | None = None) -> InputDifference:
-        """Return the finding about the inputs of site k.
+        """Finding about the inputs of site k.
 
         Parameters
         ----------
@@ -115,11 +115,11 @@ class Encoded(Compared):
         return super().differ | (self.embedding_auc >= DIFFERENT)
 
     def after(self, chosen: np.ndarray) -> np.ndarray:
-        """Return the AUC (N,) of the embeddings."""
+        """AUC (N,) of the embeddings."""
         return self.embedding_auc
 
     def at(self, k: int, chosen: np.ndarray, names: list[str] | None = None) -> InputDifference:
-        """Return the finding about the inputs of site k, as `Compared.at` does; the change that fits best names it."""
+        """Finding about the inputs of site k, as `Compared.at` does; the change that fits best names it."""
         out = super().at(k, np.zeros(len(self.auc), int), names)
         likely = self.likely(k)
         words = self.changes[likely].words if self.auc[k, likely] < DIFFERENT <= self.auc[k, 0] else []
@@ -128,7 +128,7 @@ class Encoded(Compared):
 
 
 def fill_missing(statistics: np.ndarray, counts: np.ndarray, least: int = LEAST) -> np.ndarray:
-    """Return statistics (N, ...) where sites with fewer than `least` samples, which send zeros, have the others' median.
+    """Fill statistics (N, ...) of sites with fewer than `least` samples, which send zeros, with the others' median.
 
     Parameters
     ----------
@@ -144,7 +144,7 @@ def fill_missing(statistics: np.ndarray, counts: np.ndarray, least: int = LEAST)
 
 
 def compare_inputs(replies: dict[str, Any], counts: np.ndarray, changes: Sequence[Sequence[int]]) -> np.ndarray:
-    """Return the AUC (N, T) of each site's inputs under some changes against the unchanged inputs of the others.
+    """AUC (N, T) of each site's inputs under some changes against the unchanged inputs of the others.
 
     Of more than `MOST_COMPARED` other sites, the same random ones are compared with each site.  Changes that are not compared
     have the AUC of no change.
@@ -176,7 +176,7 @@ def compare_inputs(replies: dict[str, Any], counts: np.ndarray, changes: Sequenc
 
 
 def _auc(mine, own_within, own_counts, other, other_within, other_counts):
-    """Return the AUC of the linear classifier between two sites, for the class shares that make the sites most alike.
+    """AUC of the linear classifier between two sites, for the class shares that make the sites most alike.
 
     None if they share no class. A difference that is not significant counts as 0.5.
     """
@@ -207,7 +207,7 @@ def _auc(mine, own_within, own_counts, other, other_within, other_counts):
 
 
 def _nearest_mixture(points, target):
-    """Return weights (C,), at least 0 with the sum 1, of the columns of points (D, C) with the mixture nearest to target."""
+    """Find weights (C,), at least 0 with the sum 1, of the columns of points (D, C) whose mixture is nearest to target."""
     from scipy.optimize import nnls
 
     heavy = 1e3 * max(1.0, np.abs(points).max())

@@ -8,7 +8,7 @@ from fnlkit.audits.server.heads import within_classes
 
 
 def impossible(first: dict[str, np.ndarray], classes: int, most: int) -> str:
-    """Return why no data can have the sums of a first file, as a text; "" if some can.
+    """Explain why no data can have the sums of a first file; "" if some can.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def impossible(first: dict[str, np.ndarray], classes: int, most: int) -> str:
 
 
 def implausible(second: dict[str, np.ndarray], first: dict[str, np.ndarray]) -> str:
-    """Return why no data with the sums of a first file can have a second file, as a text; "" if some can."""
+    """Explain why no data with the sums of a first file can have a second file; "" if some can."""
     counts, classes = first["counts"], len(first["counts"])
     n, shapes = int(counts.sum()), {name: values.shape for name, values in second.items() if values.shape}
     single = {*TABLES, *(f"{name}_wrong" for name in TABLES), "certain", "class_means", "covariances"}

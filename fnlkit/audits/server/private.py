@@ -31,7 +31,7 @@ APART, FACTOR, RARE = 0.7, 1.8, 1e-4
 
 
 def impossible(first: dict[str, np.ndarray], classes: int, most: int, *, epsilon: float, delta: float) -> str:
-    """Return why no data can have the sums of a first file with noise, as a text; "" if some can.
+    """Explain why no data can have the sums of a first file with noise; "" if some can.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def impossible(first: dict[str, np.ndarray], classes: int, most: int, *, epsilon
 
 
 def implausible(second: dict[str, np.ndarray], classes: int, most: int, size: int, *, epsilon: float, delta: float) -> str:
-    """Return why no data can have a second file with noise, as a text; "" if some can.  See `impossible`."""
+    """Explain why no data can have a second file with noise; "" if some can.  See `impossible`."""
     noise = noise_of(epsilon, delta, size)
     for name, shape in {"agreement": (2,), "predicted": (classes, classes)}.items():
         if second[name].shape != shape:
@@ -69,7 +69,7 @@ def implausible(second: dict[str, np.ndarray], classes: int, most: int, size: in
 
 
 def _within(parts, noise):
-    """Return (class means (C, m), their noise variance (C,), covariance within (m, m), variance of the entries, n)."""
+    """Compute class means (C, m), their noise variance (C,), covariance within (m, m), variance of the entries, and n."""
     counts = np.maximum(sum(part["counts"] for part in parts), 1.0)
     by_class, moments = sum(part["sums"] for part in parts), sum(part["moments"] for part in parts)
     total, added = counts.sum(), noise["sums"] ** 2 * len(parts)
@@ -80,7 +80,7 @@ def _within(parts, noise):
 
 
 def discriminant(parts: list[dict[str, np.ndarray]], noise: dict[str, float]) -> tuple[np.ndarray, np.ndarray]:
-    """Return (coefficients (C, m), offsets (C,)) of linear discriminant analysis from sums with noise.
+    """Compute (coefficients (C, m), offsets (C,)) of linear discriminant analysis from sums with noise.
 
     The covariance is shrunken by the known share of the noise in it, and the noise of the means is subtracted from the
     offsets.  A class whose count is not above the noise has a large negative offset.
@@ -100,7 +100,7 @@ def discriminant(parts: list[dict[str, np.ndarray]], noise: dict[str, float]) ->
 
 
 def different(firsts: list[dict[str, np.ndarray]], noise: dict[str, float]) -> tuple[np.ndarray, np.ndarray]:
-    """Return (mask (N,) of sites whose features differ, AUC (N,) with which the means separate a site); none if most differ.
+    """Find sites (N,) whose features differ, none if most differ, and the AUC (N,) with which the means separate a site.
 
     The mean of a site is compared with the class means of the other sites, weighted by the class shares of the site.  Wrong
     labels and other class shares therefore have little effect.  The variance is compared with the variance of the other sites.
@@ -134,7 +134,7 @@ def different(firsts: list[dict[str, np.ndarray]], noise: dict[str, float]) -> t
 def make_head(
     firsts: list[dict[str, np.ndarray]], *, epsilon: float, delta: float, scale: tuple[np.ndarray, np.ndarray] | None = None
 ) -> dict[str, np.ndarray]:
-    """Return the message to all sites: one classifier from the sums of all sites whose inputs do not differ.
+    """Make the message to all sites: one classifier from the sums of all sites whose inputs do not differ.
 
     Noise makes classifiers differ: with a separate classifier for each site, from the sums of the other sites, some clean sites
     get the worst classifier and are accused.  A classifier of so few features learns little from the wrong labels of a single
@@ -154,7 +154,7 @@ def make_head(
 
 
 def assess(seconds: list[dict[str, np.ndarray]], apart: np.ndarray, noise: dict[str, float]) -> list[Assessment]:
-    """Return the numbers of each site on which the report rests, as fnlkit.audits.server.verdict.assess does.
+    """Compute the numbers of each site on which the report rests, as fnlkit.audits.server.verdict.assess does.
 
     Sites are tested by 1 - kappa / (median kappa of the others), where kappa is the agreement beyond chance.  The standard
     deviation of this number contains the noise, chance, and UNEVEN.  The level is this number times (1 - chance); the upper end
@@ -206,7 +206,7 @@ def assess(seconds: list[dict[str, np.ndarray]], apart: np.ndarray, noise: dict[
 def expected_counts(
     firsts: list[dict[str, np.ndarray]], seconds: list[dict[str, np.ndarray]], noise: dict[str, float]
 ) -> np.ndarray:
-    """Return expected counts (N, C, C) by true and given class: confusions beyond those of the other sites and the noise."""
+    """Expected counts (N, C, C) by true and given class: confusions beyond those of the other sites and the noise."""
     tables = np.stack([second["predicted"] for second in seconds])
     out = []
     for k, first in enumerate(firsts):
@@ -229,7 +229,7 @@ def conclude(
     delta: float,
     named: Names,
 ) -> tuple[list[SiteAudit], np.ndarray, np.ndarray]:
-    """Return (rows of the sites, T[true, given], expected counts (N, C, C)); see fnlkit.audits.server.conclusion.conclude."""
+    """Conclude as fnlkit.audits.server.conclusion.conclude: (rows of the sites, T[true, given], expected counts (N, C, C))."""
     noise = noise_of(epsilon, delta, firsts[0]["sums"].shape[1])
     apart, auc = different(firsts, noise)
     assessed = assess(seconds, apart, noise)

@@ -43,7 +43,7 @@ def describe_sites(
     assessed: list[Assessment],
     searched: Sequence[dict[str, Any]] = (),
 ) -> list[SiteAudit]:
-    """Return the results of each site, those with wrong labels first.
+    """Describe the results of each site, those with wrong labels first.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ def describe_sites(
 
 
 def _with_words(row):
-    """Return the results of a site with the finding, its description and the next steps."""
+    """Add the finding, its description and the next steps to the results of a site."""
     row = replace(row, finding=find_verdict(row))
     words, following = describe_site(row)
     return replace(row, words=[*words, *row.words], next=following)

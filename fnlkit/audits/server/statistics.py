@@ -21,7 +21,7 @@ RARE = 1e-4  # p-value of the tests of class shares
 
 
 def skill_by_class(predicted: np.ndarray, doubted: np.ndarray, classes: list[str]) -> list[ClassSkill]:
-    """Return the share of each class that the models of the others predict, among labels that not both models contradict.
+    """Share of each class that the models of the others predict, among labels that not both models contradict.
 
     Classes without samples are left out.
 
@@ -42,7 +42,7 @@ def skill_by_class(predicted: np.ndarray, doubted: np.ndarray, classes: list[str
 
 
 def holm(p: ArrayLike) -> np.ndarray:
-    """Return p-values after Holm's correction, of the same shape."""
+    """Correct p-values by Holm's procedure, in the same shape."""
     flat = np.asarray(p, np.float64).reshape(-1)
     order = np.argsort(flat, kind="stable")
     corrected = np.maximum.accumulate(flat[order] * (len(flat) - np.arange(len(flat))))
@@ -52,7 +52,7 @@ def holm(p: ArrayLike) -> np.ndarray:
 
 
 def noisier_than_others(level: ArrayLike, deviation: ArrayLike) -> np.ndarray:
-    """Return one-sided p-values (N,) that a site is noisier than the median of the others.
+    """One-sided p-values (N,) that a site is noisier than the median of the others.
 
     Holm's correction is applied. The reference is the median, so that a site with mostly wrong labels does not hide another
     noisy site.
@@ -74,7 +74,7 @@ def noisier_than_others(level: ArrayLike, deviation: ArrayLike) -> np.ndarray:
 
 
 def more_than_others(counts: ArrayLike, totals: ArrayLike, away: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Return one-sided p-values (N, ...) that a share is larger at a site than at the others, and the others' shares.
+    """One-sided p-values (N, ...) that a share is larger at a site than at the others, and the others' shares.
 
     The other site with the largest share is left out if at least two remain, so that a noisy site does not hide another one.
     The test is Fisher's exact test.
@@ -106,7 +106,7 @@ def more_than_others(counts: ArrayLike, totals: ArrayLike, away: int = 0) -> tup
 
 
 def _at_least(count, size, marked, drawn):
-    """Return the probability (...) of at least `count` marked samples among `drawn` of `size` samples without replacement."""
+    """Probability (...) of at least `count` marked samples among `drawn` of `size` samples without replacement."""
     parts = [np.asarray(values) for values in np.broadcast_arrays(count, size, marked, drawn)]
     out = np.ones(parts[0].shape)
     for place in np.argwhere(parts[0]):
@@ -119,12 +119,12 @@ def _at_least(count, size, marked, drawn):
 
 
 def _choose(n, k):
-    """Return the logarithm of the binomial coefficient."""
+    """Logarithm of the binomial coefficient."""
     return gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1)
 
 
 def confuses_beyond_chance(predicted: np.ndarray, counts: np.ndarray, away: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Return whether a site has more of a confusion than the others, and the p-values of these confusions.
+    """Whether a site has more of a confusion than the others, and the p-values of these confusions.
 
     Either more samples of the given label are predicted as the other class, after Holm's correction for all confusions of
     all sites; shares of predictions within a given label do not depend on the class shares of a site. Or this holds without
@@ -162,7 +162,7 @@ def confuses_beyond_chance(predicted: np.ndarray, counts: np.ndarray, away: int 
 
 
 def shares_differ(counts: ArrayLike) -> np.ndarray:
-    """Return a mask (N,) of sites whose class shares differ from those of at least half of the other sites.
+    """Find sites (N,) whose class shares differ from those of at least half of the other sites.
 
     Parameters
     ----------
@@ -183,7 +183,7 @@ def shares_differ(counts: ArrayLike) -> np.ndarray:
 
 
 def chi_square(mine: ArrayLike, others: ArrayLike) -> np.ndarray:
-    """Return the p-values (...,) that counts have the same shares, by Pearson's test; 1 for fewer than two classes.
+    """P-values (...,) that counts have the same shares, by Pearson's test; 1 for fewer than two classes.
 
     Tables of two classes have Yates' correction, as in `scipy.stats.chi2_contingency`, which computes one table at a time.
 
@@ -204,7 +204,7 @@ def chi_square(mine: ArrayLike, others: ArrayLike) -> np.ndarray:
 
 
 def seen_elsewhere(counts: ArrayLike) -> np.ndarray:
-    """Return (N, C): whether the other sites have a class often enough, also without the site that has it most often."""
+    """Whether the other sites have a class often enough (N, C), also without the site that has it most often."""
     counts = np.asarray(counts)
     if len(counts) <= 2:
         return counts[::-1] >= 5 if len(counts) == 2 else np.zeros(counts.shape, bool)
@@ -214,7 +214,7 @@ def seen_elsewhere(counts: ArrayLike) -> np.ndarray:
 
 
 def excess_of(predicted: np.ndarray) -> np.ndarray:
-    """Return (N,): number of contradicted labels beyond that of the others for the same labels, in standard deviations."""
+    """Number of contradicted labels (N,) beyond that of the others for the same labels, in standard deviations."""
     totals = predicted.sum(1)
     wrong = totals - np.einsum("kcc->kc", predicted)
     _, reference = more_than_others(wrong, totals)
@@ -223,5 +223,5 @@ def excess_of(predicted: np.ndarray) -> np.ndarray:
 
 
 def is_fewer(one: int, other: int) -> bool:
-    """Return whether a count is smaller than another by more than chance."""
+    """Whether a count is smaller than another by more than chance."""
     return bool(other > one and bdtr(one, one + other, 0.5) < SIGNIFICANT_CLASS)

@@ -71,13 +71,13 @@ class Predictions:
     certain: np.ndarray
 
     def scaled(self, independence: np.ndarray) -> "Predictions":
-        """Return the predictions with the counts of as many samples as are independent; `independence` (N,) is their share."""
+        """Scale the predictions to as many samples as are independent; `independence` (N,) is their share."""
         names = ("predicted", "within", "doubted", "supported", "certain")
         return replace(self, **{name: _scale(getattr(self, name), independence) for name in names})
 
 
 def _scale(counts, independence):
-    """Return counts (N, ...) times the share of each site, rounded."""
+    """Multiply counts (N, ...) by the share of each site, rounded."""
     return np.rint(counts * independence.reshape(-1, *[1] * (counts.ndim - 1))).astype(np.int64)
 
 
@@ -110,7 +110,7 @@ class Assessment:
 
 
 def judges(auc: np.ndarray, found: Predictions) -> list[str | None]:
-    """Return for each site "others", "own" or None: the model that can judge the labels.
+    """Choose the model that can judge the labels of each site: "others", "own" or None.
 
     Parameters
     ----------
@@ -144,7 +144,7 @@ def assess(
     shared: bool = False,
     away: int = 0,
 ) -> list[Assessment]:
-    """Return the Assessment of each site.
+    """Assess each site.
 
     Parameters
     ----------
@@ -174,7 +174,7 @@ def assess(
 
 
 def _assess_by_others(ids, estimates, found, unseen, *, shared, away):
-    """Return {site: Assessment} of the sites `ids`, which the models of the others judge."""
+    """Assess the sites `ids`, which the models of the others judge: {site: Assessment}."""
     predicted, high = found.predicted[ids], estimates["high"][ids]
     level, total = estimates["level"][ids], predicted.sum((1, 2))
     wrong = total - predicted.trace(axis1=1, axis2=2)
@@ -217,7 +217,7 @@ def _assess_by_others(ids, estimates, found, unseen, *, shared, away):
 
 
 def _assess_by_own(ids, found):
-    """Return {site: Assessment} of the sites `ids`, which the model of the site itself judges."""
+    """Assess the sites `ids`, which the model of the site itself judges: {site: Assessment}."""
     none, total = np.zeros(found.within.shape[1:], bool), found.predicted.sum((1, 2))
     skilled = [j for j, table in enumerate(found.within) if skill_of(table).low >= SKILL]
     ends = {j: wilson(*found.certain[j], 0.99)[1] for j in skilled}
@@ -233,7 +233,7 @@ def _assess_by_own(ids, found):
 
 
 def find_verdict(row: SiteAudit) -> str:
-    """Return AGREES, WITHIN, WRONG or UNKNOWN for the labels of a site.
+    """Decide AGREES, WITHIN, WRONG or UNKNOWN for the labels of a site.
 
     Labels agree with the other sites only if their models contradict few labels at some site: mistakes of the models and wrong
     labels at all sites look alike.

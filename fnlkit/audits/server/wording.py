@@ -14,7 +14,7 @@ COMPARED = "Sites are compared with the other sites; errors that most sites shar
 
 
 def describe_site(row: SiteAudit) -> tuple[list[str], list[str]]:
-    """Return (words, next): the findings about a site in sentences, and the next step for each, as lists of texts.
+    """Describe the findings about a site in sentences, and the next step for each: (words, next), lists of texts.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ def describe_site(row: SiteAudit) -> tuple[list[str], list[str]]:
 
 
 def samples_needed(row: SiteAudit) -> int | None:
-    """Return with how many samples like these a site could be judged; None if more samples of this kind do not help.
+    """Number of samples like these with which a site could be judged; None if more samples do not help.
 
     A model of the site itself contradicts some share of the labels.  If this share is below `DOUBT`, the upper end of its range
     is as well with enough samples.
@@ -86,7 +86,7 @@ def _labels(row):
 
 
 def _reason(row):
-    """Return why the labels of a site cannot be judged, as sentences that follow a colon."""
+    """Explain why the labels of a site cannot be judged, in sentences that follow a colon."""
     if row.contradicted:
         return ("a model of the site itself supports labels that the models of the other sites "
                 "contradict. The site labels by another rule, or its inputs differ in another way.")  # fmt: skip

@@ -49,7 +49,7 @@ class Found:
 
 
 def spaces_of(samples: Samples, scale: tuple[np.ndarray, np.ndarray] | None = None) -> list[np.ndarray]:
-    """Return the compared spaces, a list of float32 (n, D): the embedding if there is one, then the values.
+    """List the compared spaces, float32 (n, D): the embedding if there is one, then the values.
 
     Columns of a table are scaled.  Values that verify an embedding are centered and scaled to length 1 for each image or
     spectrogram, so that the squared distance of two samples is 2 (1 - their correlation); a constant sample is a row of zeros.
@@ -71,7 +71,7 @@ def spaces_of(samples: Samples, scale: tuple[np.ndarray, np.ndarray] | None = No
 
 
 def _small(images):
-    """Return images (n, H, W, C) as rows, averaged over squares of pixels to at most `SIDE` pixels a side."""
+    """Average images (n, H, W, C) over squares of pixels to rows of at most `SIDE` pixels a side."""
     factor = -(-max(images.shape[1:3]) // SIDE)
     if factor > 1:
         high, wide = (max(1, side // factor) for side in images.shape[1:3])
@@ -87,7 +87,7 @@ def _small(images):
 def find_copies(
     samples: Samples, scale: tuple[np.ndarray, np.ndarray] | None = None, *, neighbors: int = 5, wanted: int = 5
 ) -> Found:
-    """Return the copies, near copies and far samples of a site.
+    """Find the copies, near copies and far samples of a site.
 
     A copy equals an earlier sample of the site byte by byte.  A near copy is closer to its nearest earlier sample than the
     distance of near copies in each space (`near_and_typical`).  A sample is far if the distance to its k-th neighbor exceeds
@@ -130,7 +130,7 @@ def find_copies(
 
 
 def _verifying_distance(samples, values):
-    """Return the distance of values that confirms near copies."""
+    """Distance of values that confirms near copies."""
     away = exact(values, sample_positions(values), 1)[0][:, 0]
     limit = near_and_typical(away, len(values))[0]
     if samples.x.ndim == 2:

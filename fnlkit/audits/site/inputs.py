@@ -14,7 +14,7 @@ MOST_VALUES = 10**6
 
 
 def describe_columns(samples: Samples) -> dict[str, np.ndarray]:
-    """Return statistics of each column, overall (`columns`) and by given label (`class_columns`)."""
+    """Compute statistics of each column, overall (`columns`) and by given label (`class_columns`)."""
     labels, x = samples.y, samples.x
     if x.ndim != 2 or x.shape[1] > MOST_COLUMNS:
         every = max(1, x.size // MOST_VALUES)
@@ -35,7 +35,7 @@ def describe_columns(samples: Samples) -> dict[str, np.ndarray]:
 def describe_inputs(
     samples: Samples, message: dict[str, np.ndarray], *, changes: Sequence[Change], width: int, seed: int
 ) -> dict[str, np.ndarray]:
-    """Return class means and covariances of a coarse description of the inputs under each change.
+    """Compute class means and covariances of a coarse description of the inputs under each change.
 
     Parameters
     ----------
@@ -66,19 +66,19 @@ def describe_inputs(
 
 
 def _quantiles(values):
-    """Return the 10, 50 and 90 % quantiles (3, d) of values (n, d), each the mean of LEAST neighboring order statistics."""
+    """The 10, 50 and 90 % quantiles (3, d) of values (n, d), each the mean of LEAST neighboring order statistics."""
     places = np.round((len(values) - 1) * np.array([0.1, 0.5, 0.9])).astype(int) - LEAST // 2
     ordered = np.sort(values, 0)
     return np.stack([ordered[place : place + LEAST].mean(0) for place in places])
 
 
 def _classes_to_describe(samples):
-    """Return the classes that a site describes."""
+    """Choose the classes that a site describes."""
     return np.flatnonzero(classes_to_describe(np.bincount(samples.y, minlength=samples.classes)))
 
 
 def size_of_description(samples: Samples, width: int) -> int:
-    """Return the number of features of `describe_inputs`."""
+    """Number of features of `describe_inputs`."""
     if samples.image:
         return min(width, 2 * GRID**2 + 2)
     values = int(np.prod(samples.x.shape[1:]))
@@ -86,7 +86,7 @@ def size_of_description(samples: Samples, width: int) -> int:
 
 
 def describe(samples: Samples, message: dict[str, np.ndarray], changes: Sequence[Change]) -> list[np.ndarray]:
-    """Return the coarse features (n, D) of samples under each change; see `describe_inputs`."""
+    """Compute the coarse features (n, D) of samples under each change; see `describe_inputs`."""
     if not samples.image:
         x = plain(samples.x)
         center, spread = message["center"]
@@ -104,14 +104,14 @@ def describe(samples: Samples, message: dict[str, np.ndarray], changes: Sequence
 
 
 def tone_of(samples: Samples) -> tuple[float, float]:
-    """Return mean and standard deviation of all pixels of images."""
+    """Mean and standard deviation of all pixels of images."""
     sums = [_parts_of(plain(samples.x[start : start + BLOCK]))[3] for start in range(0, len(samples), BLOCK)]
     mean, square = np.concatenate(sums).mean(0)
     return float(mean), max(float(np.sqrt(max(0.0, square - mean**2))), 1e-9)
 
 
 def _parts_of(x):
-    """Return (means in squares (n, GRID, GRID), deviation (n,), contrast of neighbors (n,), mean and mean square (n, 2))."""
+    """Means in squares (n, GRID, GRID), deviation (n,), contrast of neighbors (n,), mean and mean square (n, 2)."""
     gray = x.mean(-1)
     cuts = [np.linspace(0, side, GRID + 1).astype(int) for side in gray.shape[1:]]
     rows, columns = ([slice(a, max(b, a + 1)) for a, b in zip(cut[:-1], cut[1:], strict=True)] for cut in cuts)
@@ -125,7 +125,7 @@ def _parts_of(x):
 
 
 def _vector(x, center, spread, suspects=()):
-    """Return columns or, of many columns, the suspects and random projections of all; with their squares."""
+    """Select columns or, of many columns, the suspects and random projections of all; with their squares."""
     x = x.reshape(len(x), -1).astype(np.float64)
     z = np.clip((x - center) / spread, -CLIPPED, CLIPPED) if x.shape[1] == len(center) else x
     if z.shape[1] > MOST_FEATURES:
@@ -136,7 +136,7 @@ def _vector(x, center, spread, suspects=()):
 
 
 def apply_change(samples: Samples, change: Change, message: dict[str, np.ndarray]) -> np.ndarray:
-    """Return the samples (n, ...) after a change, scaled as by `fnlkit.audits.site.samples.plain`."""
+    """Apply a change to samples (n, ...), scaled as by `fnlkit.audits.site.samples.plain`."""
     x = plain(samples.x)
     if not samples.image:
         return _rescale(x, message["fits"])
@@ -149,14 +149,14 @@ def _rescale(x, fits):
 
 
 def _tone(change, own, reference):
-    """Return (factor, offset) that give the pixels the mean and the standard deviation of the reference."""
+    """Find (factor, offset) that give the pixels the mean and the standard deviation of the reference."""
     sign = TONES[change.tone]
     factor = sign * reference[1] / own[1] if sign else 1.0
     return factor, reference[0] - factor * own[0] if sign else 0.0
 
 
 def _turn(x, change):
-    """Return images (n, H, W, channels) mirrored or rotated."""
+    """Mirror or rotate images (n, H, W, channels)."""
     for move in TURNS[change.turn]:
         x = {"h": lambda x: x[:, :, ::-1], "v": lambda x: x[:, ::-1], "r": lambda x: x.swapaxes(1, 2)[:, :, ::-1]}[move](x)
     return x

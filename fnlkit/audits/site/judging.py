@@ -35,7 +35,7 @@ def judge(
     seed: int = 0,
     detectors: Sequence[str] = (),
 ) -> dict[str, np.ndarray]:
-    """Return the arrays of a site's second file, and keep the results by sample.
+    """Make the arrays of a site's second file, and store the results by sample.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ def judge(
 
 
 def _empty_reply(changes, classes, samples, width, told, seed):
-    """Return the second file of a site without a class of LEAST samples: zeros."""
+    """Second file of a site without a class of LEAST samples: zeros."""
     size = inputs.size_of_description(samples, width)
     none = np.zeros((classes, classes), np.int64)
     reply = {"chosen": np.array(0), "supported": np.array(0), "certain": np.zeros(2, np.int64), "low": np.array(0),
@@ -120,7 +120,7 @@ def adjust(
     trained_shares: np.ndarray | None,
     reviewed: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return (predicted (C, C), probabilities (n, C)) of the classes that the classifier knows, adapted to the site.
+    """Adapt the classifier's classes to the site: (predicted (C, C), probabilities (n, C)).
 
     Classes that the other sites have too rarely cannot be judged: their labels count as predicted, as do labels that a person
     decided.  The counts are those before
@@ -147,7 +147,7 @@ def adjust(
 
 
 def adapt_probabilities(probabilities: np.ndarray, trained_shares: np.ndarray, steps: int = 50) -> np.ndarray:
-    """Return probabilities (n, C) for the class shares of these samples, which are estimated from the probabilities.
+    """Adapt probabilities (n, C) to the class shares of these samples, which are estimated from the probabilities.
 
     Parameters
     ----------
@@ -167,7 +167,7 @@ def adapt_probabilities(probabilities: np.ndarray, trained_shares: np.ndarray, s
 
 
 def judge_within(samples: Samples, points: np.ndarray, near: np.ndarray | None, seed: int) -> list[np.ndarray]:
-    """Return the probabilities (n, C) by the models of the site itself; see fnlkit.audits.site.own_model.cross_fitted.
+    """Predict probabilities (n, C) by the models of the site itself; see fnlkit.audits.site.own_model.cross_fitted.
 
     Parameters
     ----------
@@ -186,7 +186,7 @@ def judge_within(samples: Samples, points: np.ndarray, near: np.ndarray | None, 
 
 
 def most_certain(p: np.ndarray) -> np.ndarray:
-    """Return the indices of the third of the samples of which a model is most certain."""
+    """Find the third of the samples of which a model is most certain."""
     ordered = np.sort(p, 1)
     margin = ordered[:, -1] - ordered[:, -2] if p.shape[1] > 1 else ordered[:, -1]
     return np.argsort(-margin, kind="stable")[: max(1, round(CERTAIN * len(p)))]
@@ -275,7 +275,7 @@ def keep_suspects(whole: Samples, p: np.ndarray, *, seed: int = 0) -> None:
 
 
 def _probabilities(samples, points, head, told, changes, scale):
-    """Return (number of a change, probabilities (n, C) of the head under it).
+    """Choose a change and predict probabilities (n, C) of the head under it: (number of the change, probabilities).
 
     Columns are changed if the message states how.  Another change of images must raise the agreement with the labels by a tenth
     of the samples.
@@ -307,7 +307,7 @@ def _probabilities(samples, points, head, told, changes, scale):
 
 
 def estimate(p: np.ndarray, labels: np.ndarray, number: int, seed: int, groups: np.ndarray | None = None) -> dict[str, Any]:
-    """Return the estimates of fnlkit.estimators.likelihood, with the tempering that fits the labels best.
+    """Estimate as fnlkit.estimators.likelihood, with the tempering that fits the labels best.
 
     Parameters
     ----------
@@ -338,7 +338,7 @@ def estimate(p: np.ndarray, labels: np.ndarray, number: int, seed: int, groups: 
 
 
 def narrow(heads: dict[str, np.ndarray], number: int, samples: Samples, scale: tuple[np.ndarray, np.ndarray]) -> str:
-    """Return why the description of the inputs by a message could single out samples, as a text; "" if it cannot.
+    """Explain why the description of the inputs by a message could single out samples; "" if it cannot.
 
     Parameters
     ----------

@@ -23,12 +23,12 @@ PENALTY = 0.01
 
 
 def most_neighbors(size: int, classes: int) -> int:
-    """Return how many neighbors of each sample are needed: 0 at a site that is not searched."""
+    """Number of neighbors of each sample that are needed: 0 at a site that is not searched."""
     return 0 if size > MOST_VOTING else max(NEIGHBORS, voters(size, classes))
 
 
 def voters(size: int, classes: int) -> int:
-    """Return the number of neighbors of the detector `knn`: 0.6 times the samples per class, from 5 to 20."""
+    """Number of neighbors of the detector `knn`: 0.6 times the samples per class, from 5 to 20."""
     return int(np.clip(np.rint(0.6 * size / classes), 5, 20))
 
 
@@ -42,7 +42,7 @@ def cross_fitted(
     near: np.ndarray | None = None,
     table: np.ndarray | None = None,
 ) -> list[np.ndarray]:
-    """Return the probabilities (n, C) by each model, predicted without the sample itself or its group.
+    """Predict probabilities (n, C) by each model, without the sample itself or its group.
 
     Parameters
     ----------
@@ -70,12 +70,12 @@ def cross_fitted(
 
 
 def best_of(models: Sequence[np.ndarray], labels: np.ndarray) -> np.ndarray:
-    """Return the probabilities (n, C) of the model that predicts most labels (n,)."""
+    """Choose the probabilities (n, C) of the model that predicts most labels (n,)."""
     return models[int(np.argmax([(p.argmax(1) == labels).sum() for p in models]))]
 
 
 def detect(name: str, samples: Samples, points: np.ndarray, p: np.ndarray, near: np.ndarray | None, seed: int) -> np.ndarray:
-    """Return which labels (n,) a detector of fnlkit.estimators.DETECTORS flags; none if it needs neighbors that are unknown.
+    """Select labels (n,) that a detector of fnlkit.estimators.DETECTORS flags; none if it needs neighbors that are unknown.
 
     Parameters
     ----------
@@ -106,25 +106,25 @@ def detect(name: str, samples: Samples, points: np.ndarray, p: np.ndarray, near:
 
 
 def _votes(labels, classes, near, groups):
-    """Return the numbers (n, C) of the nearest other samples by class, without those of the same group."""
+    """Count the nearest other samples (n, C) by class, without those of the same group."""
     votes = np.eye(classes)[labels[near]]
     return (votes if groups is None else votes * (groups[near] != groups[:, None])[..., None]).sum(1)
 
 
 def folds_of(size: int, groups: np.ndarray | None, rng: np.random.Generator) -> np.ndarray:
-    """Return the fold (n,) of each sample; groups are not divided."""
+    """Assign each sample (n,) to a fold; groups are not divided."""
     group = np.arange(size) if groups is None else np.unique(groups, return_inverse=True)[1]
     return (rng.permutation(int(group.max()) + 1) % FOLDS)[group]
 
 
 def standardize(points: np.ndarray) -> np.ndarray:
-    """Return points (n, D) with standard deviation 1, without constant columns."""
+    """Scale points (n, D) to standard deviation 1, without constant columns."""
     spread = points.std(0)
     return (points - points.mean(0))[:, spread > 1e-12] / spread[spread > 1e-12]
 
 
 def predict_by_sums(points: np.ndarray, labels: np.ndarray, classes: int, fold: np.ndarray) -> np.ndarray:
-    """Return probabilities (n, C) by discriminant analysis of the other folds, from sums by fold."""
+    """Predict probabilities (n, C) by discriminant analysis of the other folds, from sums by fold."""
     one_hot = np.eye(classes)[labels]
     parts = [np.flatnonzero(fold == each) for each in range(FOLDS)]
     counts = np.stack([one_hot[part].sum(0) for part in parts])
@@ -139,14 +139,14 @@ def predict_by_sums(points: np.ndarray, labels: np.ndarray, classes: int, fold: 
 
 
 def predict_by_votes(labels: np.ndarray, classes: int, near: np.ndarray, groups: np.ndarray | None = None) -> np.ndarray:
-    """Return probabilities (n, C) by the votes of the nearest other samples (n, k) of other groups."""
+    """Predict probabilities (n, C) by the votes of the nearest other samples (n, k) of other groups."""
     shares = np.bincount(labels, minlength=classes) / len(labels)
     counts = _votes(labels, classes, near, groups) + PRIOR * shares
     return counts / counts.sum(1, keepdims=True)
 
 
 def predict_by_folds(points: np.ndarray, labels: np.ndarray, classes: int, fold: np.ndarray, model: Any) -> np.ndarray:
-    """Return probabilities (n, C) by a classifier of scikit-learn that is trained on the other folds."""
+    """Predict probabilities (n, C) by a classifier of scikit-learn that is trained on the other folds."""
     import threadpoolctl
 
     out = np.tile(np.bincount(labels, minlength=classes) / len(labels), (len(labels), 1))

@@ -19,7 +19,7 @@ CONTRAST = 2.0
 
 
 def frequencies(samples: Samples) -> np.ndarray:
-    """Return the FEATURES lowest frequencies (n, m) of images, of the mean of their channels and without the brightness.
+    """The FEATURES lowest frequencies (n, m) of images, of the mean of their channels and without the brightness.
 
     They tell the classes of images apart better than as many random projections, and depend on no data.
     """
@@ -33,7 +33,7 @@ def frequencies(samples: Samples) -> np.ndarray:
 
 
 def points_of(samples: Samples, scale: tuple[np.ndarray, np.ndarray] | None) -> np.ndarray:
-    """Return the clipped features (n, m) of a site's samples: frequencies of raw images, else as in audits from sums."""
+    """Clip features (n, m) of a site's samples: frequencies of raw images, else as in audits from sums."""
     if samples.image and samples.embedding is None:
         points = CONTRAST * frequencies(samples)
     else:
@@ -46,7 +46,7 @@ def points_of(samples: Samples, scale: tuple[np.ndarray, np.ndarray] | None) -> 
 def summarize_with_noise(
     samples: Samples, scale: tuple[np.ndarray, np.ndarray] | None, *, epsilon: float, delta: float, draws: Any
 ) -> dict[str, np.ndarray]:
-    """Return the arrays of a site's first file with noise.
+    """Make the arrays of a site's first file with noise.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def judge_with_noise(
     delta: float,
     draws: "np.random.Generator | HiddenStream",
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Return (arrays of a site's second file with noise, probabilities (n, C), which stay at the site).
+    """Make (arrays of a site's second file with noise, probabilities (n, C), which stay at the site).
 
     Returns
     -------

@@ -59,7 +59,7 @@ class Samples:
 
     @classmethod
     def of(cls, client: "Client") -> "Samples":
-        """Return the samples of a client (fnlkit.federated.client.client.Client)."""
+        """Read the samples of a client (fnlkit.federated.client.client.Client)."""
         groups = client.rows["input/group"].numpy() if "input/group" in client.rows else None
         reviewed = None if client.reviewed is None else client.reviewed.numpy()
         return cls(
@@ -67,25 +67,25 @@ class Samples:
         )
 
     def take(self, mask: np.ndarray) -> "Samples":
-        """Return the samples in a mask (n,), without results."""
+        """Select the samples in a mask (n,), without results."""
         optional = {name: getattr(self, name) for name in ("embedding", "probabilities", "groups", "reviewed")}
         rows: dict[str, Any] = {name: None if values is None else values[mask] for name, values in optional.items()}
         return replace(self, x=self.x[mask], y=self.y[mask], **rows, kept={})
 
 
 def large_classes(samples: Samples) -> tuple[Samples, np.ndarray]:
-    """Return (samples of classes with at least LEAST samples, mask (n,) of them)."""
+    """Select (samples of classes with at least LEAST samples, mask (n,) of them)."""
     mask = (np.bincount(samples.y, minlength=samples.classes) >= LEAST)[samples.y]
     return samples.take(mask), mask
 
 
 def plain(x: np.ndarray) -> np.ndarray:
-    """Return samples (n, ...) as float32, bytes scaled to [0, 1]."""
+    """Convert samples (n, ...) to float32, bytes scaled to [0, 1]."""
     return x.astype(np.float32) / np.float32(255) if x.dtype == np.uint8 else x.astype(np.float32)
 
 
 def values_of(samples: Samples) -> np.ndarray:
-    """Return the values (n, D) float64 of samples: embeddings if available, otherwise values or small images."""
+    """Values (n, D) float64 of samples: embeddings if available, otherwise values or small images."""
     if samples.embedding is not None:
         return samples.embedding.astype(np.float64)
     x = samples.x
@@ -98,7 +98,7 @@ def values_of(samples: Samples) -> np.ndarray:
 
 
 def _shrink(x):
-    """Return images (n, H, W, channels) averaged to at most SIDE pixels a side; squares of neighboring pixels can overlap."""
+    """Average images (n, H, W, channels) to at most SIDE pixels a side; squares of neighboring pixels can overlap."""
     for axis in (1, 2):
         side = x.shape[axis]
         if side > SIDE:
@@ -111,5 +111,5 @@ def _shrink(x):
 
 
 def table_of(guess: np.ndarray, labels: np.ndarray, classes: int) -> np.ndarray:
-    """Return counts (C, C) int64 of guessed by given labels."""
+    """Count guessed by given labels: (C, C) int64."""
     return np.bincount(guess * classes + labels, minlength=classes**2).reshape(classes, classes)

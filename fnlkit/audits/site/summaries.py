@@ -16,7 +16,7 @@ CURVED = 13, 64, 1.0
 
 
 def features(samples: Samples, scale: tuple[np.ndarray, np.ndarray] | None = None) -> np.ndarray:
-    """Return the features (n, D) of samples, of which the first ones are a random rotation or projection.
+    """Compute the features (n, D) of samples, of which the first ones are a random rotation or projection.
 
     Columns of a table are standardized by `scale`.  Features of a backbone and sounds are standardized within each sample.
     Images are averaged to at most 16 pixels a side.  Raw images and sounds have RANDOM rectified random features more.
@@ -51,14 +51,14 @@ def features(samples: Samples, scale: tuple[np.ndarray, np.ndarray] | None = Non
 
 
 def sums(points: np.ndarray, labels: np.ndarray, classes: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return counts (C,), class sums (C, D) and second moments (D, D) of features (n, D)."""
+    """Compute counts (C,), class sums (C, D) and second moments (D, D) of features (n, D)."""
     by_class = np.eye(classes)[labels].T @ points
     return np.bincount(labels, minlength=classes), by_class, points.T @ points
 
 
 @on_one_blas_thread
 def summarize(samples: Samples, scale: tuple[np.ndarray, np.ndarray] | None = None) -> dict[str, np.ndarray]:
-    """Return the arrays of a site's first file.
+    """Make the arrays of a site's first file.
 
     Parameters
     ----------

@@ -80,7 +80,7 @@ def plot(things: Sequence[Any], kind: str, target: str, *, size: tuple[float, fl
 
 
 def draw(things: Sequence[Any], kind: str, **options: Any) -> Any:
-    """Return the figure that `plot` writes."""
+    """Draw the figure that `plot` writes."""
     plot = find_kind(kind)
     if plot.takes == "runs":
         runs = [_run(label, thing, kind) for label, thing in things]
@@ -94,7 +94,7 @@ def draw(things: Sequence[Any], kind: str, **options: Any) -> Any:
 
 
 def find_kind(kind: str) -> Kind:
-    """Return the Kind of a name; raise InputError if it is unknown."""
+    """Find the Kind of a name; raise InputError if it is unknown."""
     if kind not in KINDS:
         raise InputError(f"plot {kind}: unknown kind{nearest(kind, KINDS)}; write one of {', '.join(KINDS)}")
     return KINDS[kind]

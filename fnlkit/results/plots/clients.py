@@ -97,7 +97,7 @@ def noise(thing: "Run | Federation") -> "Figure":
 
 
 def _ranges(federation):
-    """Return estimated levels (N,) and the lengths of their ranges below and above (2, N), None without ranges.
+    """Read estimated levels (N,) and the lengths of their ranges below and above (2, N), None without ranges.
 
     Levels that an audit withheld are NaN.
     """

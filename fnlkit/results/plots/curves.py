@@ -154,7 +154,7 @@ def _band(axis, group, curves, number):
 
 
 def _stages(run, place):
-    """Return {stage: start} of all stages but the first."""
+    """Find {stage: start} of all stages but the first."""
     out, before = {}, None
     for row in run.history:
         if before is not None and row["stage"] not in (before["stage"], "final"):
@@ -177,7 +177,7 @@ def _mark(axis, runs, middle, place, number, *, named):
 
 
 def legend_of(group: dict[str, Any], groups: list[dict[str, Any]]) -> str:
-    """Return the legend of runs: the method and the settings that distinguish them."""
+    """Write the legend of runs: the method and the settings that distinguish them."""
     others = {name: value for name, value in group.items() if name not in ("dataset", "method") and value is not None}
     shown = [f"{name} {value}" for name, value in others.items() if not name.startswith(("code of ", "file "))]
     if len({other["dataset"] for other in groups}) > 1:
@@ -186,7 +186,7 @@ def legend_of(group: dict[str, Any], groups: list[dict[str, Any]]) -> str:
 
 
 def _row(run, with_regime):
-    """Return the legend of a recipe's row: its name or method, and its regime if several share a panel."""
+    """Write the legend of a recipe's row: its name or method, and its regime if several share a panel."""
     row = run.meta["row"]
     return _without_folders(", ".join([row.get("name") or run.settings["method"], *([row["regime"]] if with_regime else [])]))
 

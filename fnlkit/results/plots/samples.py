@@ -67,7 +67,7 @@ def calibration(runs: "list[Run]") -> "Figure":
 
 
 def _find_judged(federation):
-    """Return positions of the clients' samples, their issue scores, and whether they were flagged."""
+    """Find positions of the clients' samples, their issue scores, and whether they were flagged."""
     if any(f"estimate_{name}" not in federation.extra for name in ("issue_score", "flagged")):
         raise InputError("no sample has been judged; pipe the federation through `fnlkit estimate-noise` or `fnlkit audit`")
     held = federation.whole().client_indices

@@ -57,7 +57,7 @@ NONE_JUDGED = "the audit could not judge the labels of any client; review their 
 
 
 def panels(width: float, height: float, rows: int = 1, columns: int = 1, **more: Any) -> "tuple[Figure, Any]":
-    """Return a figure outside any window or session, and its axes (rows, columns); sides in inches.
+    """Make a figure outside any window or session, and its axes (rows, columns); sides in inches.
 
     A legend next to single axes enlarges the picture; the axes keep their size.
     """
@@ -113,7 +113,7 @@ def _shrink(figure, points):
 
 
 def _fits(figure):
-    """Return whether the layout is possible, and legends, titles and labels are inside the figure and do not overlap."""
+    """Whether the layout is possible, and legends, titles and labels are inside the figure and do not overlap."""
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message="constrained_layout not applied")
         try:
@@ -146,7 +146,7 @@ def save(figure: "Figure", target: str | os.PathLike[str]) -> None:
 
 
 def look(number: int) -> dict[str, Any]:
-    """Return color and line style of a curve by its number; the first 28 all differ."""
+    """Choose color and line style of a curve by its number; the first 28 all differ."""
     return {"color": COLORS[number % len(COLORS)], "linestyle": STYLES[number % len(STYLES)]}
 
 
@@ -161,22 +161,22 @@ def below(axis: "Axes") -> None:
 
 
 def data_set(name: str) -> str:
-    """Return a data set's short name for titles; see `fnlkit.artifacts.display.data_set`."""
+    """Short name of a data set for titles; see `fnlkit.artifacts.display.data_set`."""
     return display.data_set(name)
 
 
 def short(names: Sequence[str], length: int = 14) -> list[str]:
-    """Return names, truncated if they would fill the figure."""
+    """Truncate names if they would fill the figure."""
     return [name if len(name) <= length else f"{name[: length - 1]}…" for name in names]
 
 
 def classes_of(meta: dict[str, Any], classes: int) -> list[str]:
-    """Return the truncated names of the classes."""
+    """Truncate the names of the classes."""
     return short(class_names(meta, classes))
 
 
 def upright(names: Sequence[str]) -> int:
-    """Return the rotation of names below an axis: long names are vertical."""
+    """Rotation of names below an axis: long names are vertical."""
     return 90 if max(map(len, names)) > 2 else 0
 
 
@@ -199,5 +199,5 @@ def matrix(axis: "Axes", shares: np.ndarray, names: Sequence[str]) -> None:
 
 
 def side(names: Sequence[str]) -> float:
-    """Return the side in inches of a matrix with this number of classes."""
+    """Side in inches of a matrix with this number of classes."""
     return float(np.clip(0.32 * len(names) + 1, 2.8, 5.4)) if len(names) <= NAMED else 4.5

@@ -48,7 +48,7 @@ def random(ground: Ground, *, eta: Share = 0.4) -> Corruption:
 
 
 def target_of(ground: Ground, kind: str, name: str) -> np.ndarray | None:
-    """Return the target class of each class (C,) int64, or None if all other classes are possible."""
+    """Find the target class of each class (C,) int64; None if all other classes are possible."""
     if kind == "symmetric":
         return None
     if kind == "pairflip":

@@ -61,7 +61,7 @@ class Corruption:
 
 
 def draw_labels(ground: Ground, T: np.ndarray, rng: np.random.Generator | None = None) -> Corruption:
-    """Return a Corruption with labels drawn independently from the rows of T."""
+    """Draw labels independently from the rows of T."""
     return Corruption(matrices.draw(ground.labels, T, rng or ground.rng()), T)
 
 

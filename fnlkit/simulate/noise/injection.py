@@ -32,7 +32,7 @@ MODELS = {
 def inject(
     federation: Federation, noise: str | Spec, *, seed: int, x: ArrayLike | Callable[[], ArrayLike] | None = None
 ) -> Federation:
-    """Return a federation with given labels corrupted by a noise model.
+    """Corrupt the given labels of a federation by a noise model.
 
     True labels and clients stay unchanged.  Noise can be injected before or after `partition`, and repeatedly: each call
     corrupts the labels of the previous one.  If the data set declares no true labels, a model that creates wrong labels
@@ -112,7 +112,7 @@ def inject(
 
 
 def _compose(federation, transition, again):
-    """Return old T @ new T, or None if either is unknown."""
+    """Multiply old T @ new T; None if either is unknown."""
     if not again:
         return transition
     if transition is None or federation.noise_transition is None:
@@ -121,7 +121,7 @@ def _compose(federation, transition, again):
 
 
 def mean_requested_transition(federation: Federation) -> np.ndarray | None:
-    """Return the requested transition (C, C) over all clients, weighted with their samples of each class, or None.
+    """Average the requested transition (C, C) over all clients, weighted with their samples of each class; can be None.
 
     None if a noise model did not state a transition or if no true labels are known.
     """
@@ -136,7 +136,7 @@ def mean_requested_transition(federation: Federation) -> np.ndarray | None:
 
 
 def summary(federation: Federation) -> dict[str, Any]:
-    """Return the noise of a federation as plain values for a table or JSON.
+    """Describe the noise of a federation by plain values for a table or JSON.
 
     Parameters
     ----------

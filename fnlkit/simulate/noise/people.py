@@ -73,7 +73,7 @@ def difficult(ground: Ground, *, like: People = "labelme", hard: Fraction = -1.0
 
 
 def draw_matrices(ground: Ground, fitted: dict[str, Any], strength: float) -> np.ndarray:
-    """Return T (N, C, C): a common matrix drawn from the fitted distributions, and a matrix around it for each client."""
+    """Draw T (N, C, C): a common matrix from the fitted distributions, and a matrix around it for each client."""
     strength, classes, rng = fitted["strength"] if strength < 0 else strength, ground.classes, ground.rng()
     common = np.zeros((classes, classes))
     for c in range(classes):
@@ -88,8 +88,9 @@ def draw_matrices(ground: Ground, fitted: dict[str, Any], strength: float) -> np
 
 
 def margins(x: np.ndarray, labels: np.ndarray, classes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return (margin (n,), nearest other class (n,)) of samples: distance to the nearest mean of another class, minus the
-    distance to the mean of the sample's class.
+    """Compute (margin (n,), nearest other class (n,)) of samples.
+
+    The margin is the distance to the nearest mean of another class, minus the distance to the mean of the sample's class.
 
     Distances are Euclidean, over features that are scaled to standard deviation 1; a small or negative margin is a hard sample.
     """

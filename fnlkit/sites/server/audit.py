@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def run(remote: Any, task: "Task") -> dict[str, Any]:
-    """Return the results of an audit as plain values for JSON.
+    """Run an audit: its results as plain values for JSON.
 
     A site without sums, or whose sums no data have, is lost before the classifiers are computed.  A site without counts is lost
     after it: its sums are in the classifiers of the others.

@@ -25,7 +25,7 @@ class FlowerTransport:
         self.grid = grid
 
     def peers(self) -> dict[int, str]:
-        """Return the fingerprint of the key of each connected node."""
+        """Fingerprint of the key of each connected node."""
         return {node.node_id: identity.fingerprint(node.public_key) for node in self.grid.get_nodes()}
 
     def exchange(
@@ -40,12 +40,12 @@ class FlowerTransport:
         yield from messages.exchange(self.grid, contents, limit, **how)
 
     def sum_secretly(self, requests: Mapping[int, Any], **how: Any) -> Any:
-        """Return the masked sum of updates, or why there is none, as a text; see `fnlkit.sites.server.secret.gather_sum`."""
+        """Gather the masked sum of updates, or the reason why there is none; see `fnlkit.sites.server.secret.gather_sum`."""
         return secret.gather_sum(self.grid, requests, **how)
 
 
 def server_app(file: str) -> Any:
-    """Return the ServerApp of a project, which runs the task of the run configuration.
+    """Make the ServerApp of a project, which runs the task of the run configuration.
 
     Parameters
     ----------

@@ -31,11 +31,11 @@ class Journal:
         self.folder = Path(folder)
 
     def path(self, name: str, request: bytes, ending: str) -> Path:
-        """Return the path of the request or the reply of a site."""
+        """Path of the request or the reply of a site."""
         return self.folder / f"{name}-{hashlib.sha256(request).hexdigest()[:12]}.{ending}"
 
     def read(self, name: str, request: bytes) -> bytes | None:
-        """Return the reply of a site to a request, or None."""
+        """Read the reply of a site to a request; None if there is none."""
         path = self.path(name, request, "reply")
         return read_file(path) if path.exists() else None
 
@@ -60,7 +60,7 @@ class Folder:
         self.journal, self.names = Journal(folder), list(names)
 
     def peers(self) -> dict[str, str]:
-        """Return the identity of each peer: its name."""
+        """Identity of each peer: its name."""
         return {name: name for name in self.names}
 
     def exchange(

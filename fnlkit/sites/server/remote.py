@@ -90,7 +90,7 @@ class Remote:
         self.view: Any = None
 
     def describe_lost(self) -> str:
-        """Return the lost sites of `ask_all` with the reasons, as a text."""
+        """Describe the lost sites of `ask_all` with the reasons."""
         return "; ".join(f"{self.sites.names[k]}: {reason}" for k, reason in sorted(self.lost.items()))
 
     def _begin(self, ids):
@@ -101,7 +101,7 @@ class Remote:
 
     # ---- called by fnlkit.estimators
     def session(self, members: "ClientList", network: Any, *, seed: int, min_replies: float) -> Clients:
-        """Return a session with all sites.
+        """Open a session with all sites.
 
         Parameters
         ----------
@@ -115,7 +115,7 @@ class Remote:
         return engines.make("flower", members, network, members.inputs, **options)
 
     def asked(self, clients: Clients, ask: Ask) -> Replies:
-        """Return the Replies of a step.
+        """Run a step and collect the Replies.
 
         Parameters
         ----------
@@ -145,7 +145,7 @@ class Remote:
         broadcast: dict[str, torch.Tensor] | None = None,
         scatter: dict[str, torch.Tensor] | None = None,
     ) -> dict[int, dict[str, np.ndarray]]:
-        """Return {site: arrays} of the sites that reply to a step; the others are in `lost`.
+        """Run a step: {site: arrays} of the sites that reply; the others are in `lost`.
 
         A site that stops replying is awaited, and asked again.
 
@@ -199,7 +199,7 @@ class Remote:
 
 
 def _arrays_of(reply, declared):
-    """Return ({name: array}, reason why a reply is not as declared, or "")."""
+    """Read ({name: array}, reason why a reply is not as declared, or "")."""
     if isinstance(reply, Failure):
         return {}, str(reply)
     if set(reply) != set(declared):

@@ -140,11 +140,11 @@ class Roster:
             time.sleep(2)
 
     def cause(self, client: int) -> str:
-        """Return why a client has no node: a refusal, a missing answer, or no connection."""
+        """State why a client has no node: a refusal, a missing answer, or no connection."""
         return self.refused.get(client) or self.silent.get(client) or "did not connect"
 
     def _remedies(self, missing):
-        """Return the next step for the missing clients that are refused, that do not answer, and that are not connected."""
+        """Suggest the next step for the missing clients that are refused, that do not answer, and that are not connected."""
         refused, silent = ([k for k in missing if k in causes] for causes in (self.refused, self.silent))
         absent = [k for k in missing if k not in refused + silent]
         steps = (
@@ -213,7 +213,7 @@ class Roster:
             self._admit(node, self._owner(node, there[node]) if self._owners else None, answer)
 
     def _owner(self, node, key):
-        """Return the client that belongs to a node's key, or None after a line in the log."""
+        """Find the client that belongs to a node's key; None after a line in the log."""
         if key not in self._owners:
             what = f"{key} is no site" if self.transport.named else f"its key {key} is not among the `keys`"
             self._refuse(node, None, f"{what} of the project")
@@ -296,7 +296,7 @@ class Roster:
             yield node, reply
 
     def _checked(self, node, reply):
-        """Return a reply, or a failure if the site that introduces itself in it is refused."""
+        """Check the site that introduces itself in a reply: the reply, or a failure if the site is refused."""
         if not self._introduced_by_replies or reply is LATE:
             return reply
         try:
@@ -314,7 +314,7 @@ class Roster:
         yield from self.transport.exchange(contents, limit, kind, on_error=self._failed, on_silent=self.report_silent)
 
     def sum_secretly(self, requests: Mapping[Any, Any], **how) -> Any:
-        """Return the masked sum (fnlkit.sites.server.secret.gather_sum) of the updates, or why there is none, as a text."""
+        """Gather the masked sum (fnlkit.sites.server.secret.gather_sum) of the updates, or the reason why there is none."""
         if not hasattr(self.transport, "sum_secretly"):
             return "`protect='secagg'` runs over Flower only"
         return self.transport.sum_secretly(requests, about=self.about, most=self.most, **how)
@@ -334,7 +334,7 @@ class Roster:
             self._say(f"{self._name(node)}: no reply for {seconds:.0f} s; it still computes, or it was stopped and is awaited")
 
     def _name(self, node):
-        """Return the name of a node's site, or the number of the node if neither client nor key is known."""
+        """Name of a node's site, or the number of the node if neither client nor key is known."""
         clients = {known: client for client, known in self.nodes.items()}
         client = clients.get(node, self._owners.get(self._keys.get(node)))
         return f"node {node}" if client is None else self.names[client]

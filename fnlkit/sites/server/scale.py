@@ -13,7 +13,7 @@ FARTHEST = 1e4  # units differ by factors up to 1,000 (grams and kilograms)
 
 
 def scale_of_replies(replies: Any, project) -> dict[str, Any]:
-    """Return the result of the task scale.
+    """Compute the result of the task scale.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ def scale_of_replies(replies: Any, project) -> dict[str, Any]:
 
 
 def implausible(replies: Any) -> dict[Any, str]:
-    """Return {key: reason} of sites with values of another order of magnitude than the values of the other sites.
+    """Find {key: reason} of sites with values of another order of magnitude than the values of the other sites.
 
     The sum of a single site enters the scale of all sites. A feature is compared if at least three sites have it: the mean and
     the standard deviation of a site must be within `FARTHEST` times the larger of the median standard deviation and the median

@@ -51,7 +51,7 @@ class _CountedReplies:
         return [self._counted(reply) for reply in self.grid.send_and_receive(messages, timeout=timeout)]
 
     def _counted(self, reply):
-        """Return a reply, or an error if the site failed."""
+        """Check a reply; an error if the site failed."""
         if not reply.has_error() and CONFIGS in reply.content.config_records:
             self.bytes += sum(len(each) for record in reply.content.values() for each in byte_strings(record))
             return reply
@@ -61,7 +61,7 @@ class _CountedReplies:
 
 
 def _failure_of(reply):
-    """Return the code and the class name of a site's failure, empty if there is none."""
+    """Read the code and the class name of a site's failure, empty if there is none."""
     if reply.has_error():
         code, _, name = str(reply.error.reason).partition(" ")
         return code, name

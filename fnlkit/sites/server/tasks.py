@@ -77,7 +77,7 @@ class Options:
 
 
 def options_of(values: Mapping[str, Any]) -> Options:
-    """Return the Options in the configuration of a run.
+    """Read the Options in the configuration of a run.
 
     Raises
     ------
@@ -98,7 +98,7 @@ def options_of(values: Mapping[str, Any]) -> Options:
 
 
 def prepare(project: "Project", options: Options) -> "Task":
-    """Return the Task of a run after a check of the options.
+    """Check the options of a run and make its Task.
 
     Raises
     ------
@@ -161,14 +161,14 @@ def conduct(transport: Any, project: "Project", options: Options, folder: str | 
 
 
 def _token(path, *, new):
-    """Return the name of a run at the sites: 16 hexadecimal digits in a file."""
+    """Name of a run at the sites: 16 hexadecimal digits in a file."""
     if new or not os.path.exists(path):
         saving.write_bytes([secrets.token_hex(8).encode()], path)
     return Path(path).read_text(encoding="ascii").strip()
 
 
 def over(sites: Roster, task: "Task", options: Options) -> dict[str, Any]:
-    """Return the result of a task over real sites.
+    """Run a task over real sites.
 
     A site that stops replying is awaited for `wait` seconds. If it does not come back, or if it refuses, the task starts again
     without it, as long as the share `min_replies` of the sites remains.
@@ -220,7 +220,7 @@ def over(sites: Roster, task: "Task", options: Options) -> dict[str, Any]:
 
 
 def placeholders(project: "Project", sizes: Sequence[int], names: Sequence[str]) -> "tuple[Federation, Dataset]":
-    """Return (Federation, Dataset) with the numbers of samples of sites and no values.
+    """Make (Federation, Dataset) with the numbers of samples of sites and no values.
 
     Parameters
     ----------
@@ -245,7 +245,7 @@ def _run_audit(remote, task, options):
 
 
 def _session(remote, task, sends, inputs, model=None):
-    """Return (ask, federation) of a task with one step."""
+    """Open the session of a task with one step: (ask, federation)."""
     federation, dataset = _parts(remote, task)
     evidence = EstimatorInputs(federation, dataset, form="federated", seed=task.settings.seed, sites=remote)
     evidence.sends = sends
@@ -273,7 +273,7 @@ def _run_scale(remote, task, options):
 
 
 def words(found: dict[str, Any]) -> Iterator[str]:
-    """Return lines with the result of a task, for the server's log."""
+    """Format the result of a task as lines of the server's log."""
     covers = f"{len(found['covers'])} sites: {list_names(found['covers'])}"
     yield f"{found['task']} of {covers}" + "".join(f"; lost {name}: {reason}" for name, reason in found["lost"].items())
     for row in found.get("sites", ()):

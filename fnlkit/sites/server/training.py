@@ -100,7 +100,7 @@ def train(sites: Roster, task: Task, options: Any, say: Callable[[str], object])
 
 
 def _with_names(text, names):
-    """Return a text in which clients have the names of their sites."""
+    """Replace clients in a text by the names of their sites."""
     return re.sub(r"\bclient (\d+)\b", lambda match: names[int(match[1])], str(text))
 
 
@@ -124,7 +124,7 @@ def _experiment(task, sites, resume, options, test):
 def describe_dataset(
     project: Project, sizes: Sequence[int], given: np.ndarray, x_test: np.ndarray, y_test: np.ndarray
 ) -> Dataset:
-    """Return the Dataset of sites with these numbers of samples: placeholders for their samples, and test samples.
+    """Make the Dataset of sites with these numbers of samples: placeholders for their samples, and test samples.
 
     Parameters
     ----------
@@ -153,7 +153,7 @@ def describe_dataset(
 
 
 def _read_test_set(path, project):
-    """Return (x_test, y_test) of the server's data set, or None if the server has no data set."""
+    """Read (x_test, y_test) of the server's data set; None if the server has no data set."""
     if not path:
         return None
     data = samples_like(str(path), project)

@@ -31,7 +31,7 @@ PENALTY = ("features", "batch")
 
 @cache
 def functions() -> frozenset[tuple[Any, Any]]:
-    """Return the frozenset of (module, name) of all functions that a server may name."""
+    """List (module, name) of all functions that a server may name."""
     return frozenset(
         (module.__name__, name)
         for module in _modules()
@@ -55,7 +55,7 @@ def _runs_on_clients(found, module, name):
 
 
 def may_be_named(module: object, name: object) -> bool:
-    """Return whether a server can run the function `name` of `module` at a site.
+    """Whether a server can run the function `name` of `module` at a site.
 
     Parameters
     ----------

@@ -90,7 +90,7 @@ def _tensors(arrays):
 
 
 def _heads(received, scale):
-    """Return the message of a single site in the form of `fnlkit.audits.server.heads.make_heads`, with the agreed scale."""
+    """Convert the message of a single site to the form of `fnlkit.audits.server.heads.make_heads`, with the agreed scale."""
     arrays = {name: values.numpy() for name, values in received.items()}
     mean, std = scale or (np.zeros(0), np.zeros(0))
     heads = {name: values[None] if name in SCATTERED else values for name, values in arrays.items()}
@@ -98,7 +98,7 @@ def _heads(received, scale):
 
 
 def open_sides(project: "Project") -> dict[str, int]:
-    """Return the largest number of each side of a reply that no declaration fixes."""
+    """Largest number of each side of a reply that no declaration fixes."""
     image, values = project.kind == "image", math.prod(project.shape)
     columns = 1 if image else min(values, messages.MOST_COLUMNS)
     means = messages.GRID**2 + 1 if image else 2 * min(values, messages.MOST_FEATURES)
@@ -146,7 +146,7 @@ def rows(task: "Task") -> Iterator[Row]:
 
 
 def _array(shape, most, *, negative=None):
-    """Return the Limit of an array of finite numbers; the last side of coefficients can be shorter."""
+    """Make the Limit of an array of finite numbers; the last side of coefficients can be shorter."""
     signed = most > 1e3 if negative is None else negative
 
     def fits(values: torch.Tensor) -> bool:
@@ -160,7 +160,7 @@ def _array(shape, most, *, negative=None):
 
 
 def _refuses(scale):
-    """Return the check of a message against the samples of a site."""
+    """Make the check of a message against the samples of a site."""
 
     def reason(client: "Client", received: "Received") -> str:
         heads = _heads(received, scale)

@@ -111,7 +111,7 @@ class Budgets:
         saving.write_bytes([json.dumps({"kind": SUMS, "releases": releases}).encode()], path)
 
     def stored(self, rows: "Sequence[Row]", key: str) -> bytes | None:
-        """Return the reply that a request with noise has received before: new noise would be another release."""
+        """Find the reply that a request with noise has received before: new noise would be another release."""
         if not any(row.once and row.noise for row in rows):
             return None
         path = os.path.join(self.memory, f"reply-{self.agreement[:16]}-{key}.message")
@@ -146,7 +146,7 @@ class Budgets:
             self._write(known)
 
     def read(self) -> dict[str, dict[str, Any]]:
-        """Return the record, {agreement: {"counts": {"task step": number}, "once": {"task step": digests}}}.
+        """Read the record, {agreement: {"counts": {"task step": number}, "once": {"task step": digests}}}.
 
         For a row with `different`, "task step DIGEST" has the number of equal requests.
         """
@@ -157,7 +157,7 @@ class Budgets:
 
 
 def _read(path, kind, name, of):
-    """Return an entry of a record; empty if there is no file, or one of fnlkit 0.2, which had other agreements."""
+    """Read an entry of a record; empty if there is no file, or one of fnlkit 0.2, which had other agreements."""
     if not os.path.exists(path):
         return of()
     try:
@@ -194,7 +194,7 @@ class LabelReleases:
     limit: float | None = None
 
     def replace_released(self, arrays: dict[str, torch.Tensor], *, run: str) -> dict[str, Any]:
-        """Return the arrays of a reply that can be sent.
+        """Select the arrays of a reply that can be sent.
 
         If labels were released before, the arrays of the first release are sent again.
 
@@ -233,7 +233,7 @@ class LabelReleases:
         return arrays | counts
 
     def _price(self, arrays, released):
-        """Return the epsilon of a reply's labels, None without epsilon, after checking the limit."""
+        """Compute the epsilon of a reply's labels, None without epsilon, after checking the limit."""
         prices = set()
         for name in released:
             sent = self.names[name]
@@ -246,7 +246,7 @@ class LabelReleases:
         return price
 
     def _known(self):
-        """Return the contents of the record, or None if there is no record."""
+        """Contents of the record; None if there is no record."""
         if not os.path.exists(self.path):
             return None
         text = files.read_text(self.path, max_bytes=_MAX_BYTES)
@@ -261,7 +261,7 @@ class LabelReleases:
 
 
 def digest(labels: np.ndarray | torch.Tensor) -> str:
-    """Return the SHA-256 of labels (n,) int64 in their order."""
+    """Compute the SHA-256 of labels (n,) int64 in their order."""
     return hashlib.sha256(np.ascontiguousarray(labels, np.int64).tobytes()).hexdigest()
 
 

@@ -61,7 +61,7 @@ class Door:
         self._open: dict[Any, Any] = {}
 
     def answer(self, data: bytes) -> bytes:
-        """Return the reply to a request; for a failure, its code and class name."""
+        """Answer a request; for a failure, by its code and class name."""
 
         def work(site: Site, asked: Any) -> tuple[dict[str, Any], None]:
             introduces = message.about_of(data).get("hello") is not None
@@ -73,7 +73,7 @@ class Door:
         return message.encode(line)
 
     def respond(self, data: bytes, work: Callable[[Site, Any], tuple[dict[str, Any], Any]]) -> tuple[dict[str, Any], Any]:
-        """Return (ledger entry, reply) of a request, after the entry was written; the reply is None for a failure.
+        """Answer a request and write it to the ledger: (ledger entry, reply), the reply None for a failure.
 
         Parameters
         ----------
@@ -96,7 +96,7 @@ class Door:
 
     # ---- read
     def _read(self, data):
-        """Return (Site, request) of bytes, after a comparison of the agreement; the request of b"" is None."""
+        """Read (Site, request) of bytes, after a comparison of the agreement; the request of b"" is None."""
         try:
             about = message.about_of(data) if data else {"task": "train"}
         except message.Unreadable as error:
@@ -122,7 +122,7 @@ class Door:
             raise NotInTable(f"the request is no message of fnlkit ({error})") from None
 
     def _memo(self, key, make):
-        """Return a value that is made once; an InputError of the site's own files is a refusal."""
+        """Make a value once; an InputError of the site's own files is a refusal."""
         try:
             if key not in self._open:
                 self._open[key] = make()
@@ -141,11 +141,11 @@ class Door:
         return {"replies": [[site.client.id, found]]}
 
     def _introduction(self, site):
-        """Return the facts by which the server admits a site."""
+        """Facts by which the server admits a site."""
         return {"client": self.place.client, "samples": len(site.client), "version": metadata.version("fnlkit")}
 
     def visit(self, site: Site, asked: Any) -> dict[str, torch.Tensor]:
-        """Return the arrays of the reply to the visit that a request asks for.
+        """Run the visit that a request asks for: the arrays of the reply.
 
         Raises
         ------
@@ -175,7 +175,7 @@ class Door:
         return found
 
     def _refusal(self, error, round):
-        """Return the ledger entry of a failure.  Its reason is not sent."""
+        """Make the ledger entry of a failure.  Its reason is not sent."""
         if isinstance(error, secret.Failed):
             code, name = error.args
         else:
@@ -188,7 +188,7 @@ class Door:
 
 
 def _about(asked):
-    """Return {"run": ..., "round": ...} of a request for the ledger, None if invalid."""
+    """Read {"run": ..., "round": ...} of a request for the ledger; None if invalid."""
     run, round = (asked.get(name) for name in ("run", "round")) if isinstance(asked, dict) else (None, None)
     right = isinstance(run, str) and re.fullmatch("[0-9a-f]{16}", run) and type(round) is int and abs(round) < 2**53
     return {"run": run, "round": round} if right else None
@@ -228,19 +228,19 @@ def admit(site: Site, asked: dict[str, Any], remembered: Callable[..., str] = la
 
 
 def may_be_named(site: Site, module: object, name: object) -> bool:
-    """Return whether a message can name a function: a step of the table, a loss or a gradient term."""
+    """Whether a message can name a function: a step of the table, a loss or a gradient term."""
     return isinstance(module, str) and isinstance(name, str) and f"{module}:{name}" in site.rows
 
 
 def _resolve(site, packed):
-    """Return a step of a request with the parameters that only the site knows."""
+    """Bind a step of a request to the parameters that only the site knows."""
     step = unpack(packed, partial(may_be_named, site))
     own = site.rows[name_of(step)].own
     return partial(step, **own) if own else step
 
 
 def _digest(asked, received, remembered):
-    """Return 16 hexadecimal digits of the SHA-256 of all values of a request and of the memory, without names of runs."""
+    """Compute 16 hexadecimal digits of the SHA-256 of a request and of the memory, without names of runs."""
     found = hashlib.sha256(f"{json.dumps(asked['steps'], default=_text)} {remembered()}".encode())
     for name, values in sorted({**received, "": asked["weights"]}.items()):
         found.update(repr((name, str(values.dtype), tuple(values.shape))).encode())
@@ -249,7 +249,7 @@ def _digest(asked, received, remembered):
 
 
 def _text(value):
-    """Return a bound value that JSON does not have as a text; that of an array has all entries."""
+    """Write a bound value that JSON does not have as a text; that of an array has all entries."""
     if isinstance(value, torch.Tensor | np.ndarray):
         return f"{value.dtype} {tuple(value.shape)} {np.asarray(value).tobytes().hex()}"
     return repr(value)
@@ -257,7 +257,7 @@ def _text(value):
 
 # ---- release
 def release(site: Site, rows: list[Any], key: str, asked: dict[str, Any], reply: dict[str, Any]) -> dict[str, torch.Tensor]:
-    """Return the arrays of a reply that can leave, before the site stores the memory of the visit.
+    """Select the arrays of a reply that can leave, before the site stores the memory of the visit.
 
     Raises
     ------
@@ -279,7 +279,7 @@ def release(site: Site, rows: list[Any], key: str, asked: dict[str, Any], reply:
 
 
 def _declared(site, name, value):
-    """Return an array of a reply in its declared type."""
+    """Convert an array of a reply to its declared type."""
     if name not in site.arrays:
         raise Undeclared(f"{str(name)[:40]!r} is not declared")
     dtype, shape = site.arrays[name]
@@ -297,7 +297,7 @@ def _declared(site, name, value):
 
 
 def update_of(arrays: dict[str, torch.Tensor], asked: dict[str, Any]) -> np.ndarray:
-    """Return the update (P + Q,) float64 of a visit whose reply is masked."""
+    """Update (P + Q,) float64 of a visit whose reply is masked."""
     if set(arrays) != {"weights"}:
         raise secret.Refused("it asks for more than masked weights")
     return (arrays["weights"].double() - asked["weights"].double()).numpy()

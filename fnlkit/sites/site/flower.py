@@ -16,7 +16,7 @@ disable_telemetry()
 
 
 def client_app() -> Any:
-    """Return the ClientApp of a site: each message goes through the door."""
+    """Make the ClientApp of a site: each message goes through the door."""
     from fnlkit.federated.engines.flower.api import ClientApp, Error, Message
 
     doors = lru_cache(maxsize=1)(lambda config: Door(Place.of(dict(config))))
@@ -25,7 +25,7 @@ def client_app() -> Any:
         """Answer messages of every kind."""
 
         def __call__(self, message, context):
-            """Return the reply of the door."""
+            """Let the door answer a message."""
             try:
                 door = doors(tuple(sorted(context.node_config.items())))
             except InputError as error:

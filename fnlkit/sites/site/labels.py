@@ -31,7 +31,7 @@ EXPORTED = "exported.npz"
 
 
 def labels_of(folder: str, data: Dataset, name: str) -> Federation:
-    """Return the Federation of a site's samples: one client with the reviewed labels, or with the labels as received.
+    """Read the labels of a site: one client with the reviewed labels, or with the labels as received.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def labels_of(folder: str, data: Dataset, name: str) -> Federation:
 
 
 def fresh(data: Dataset, name: str) -> Federation:
-    """Return the Federation of a site's samples with the labels as received."""
+    """Make the Federation of a site's samples with the labels as received."""
     size = len(data.y_train)
     meta = {"dataset_checksum": data.checksum, "client_names": [name], "class_names": list(map(str, data.class_names))}
     extra = {} if data.ids is None else {"sample_id": np.asarray(data.ids).astype(str)}
@@ -104,7 +104,7 @@ def keep_judgment(folder: str, federation: Federation, client: "Client") -> None
 
 
 def to_review(folder: str, data: Dataset, name: str) -> "Federation":
-    """Return the Federation to review: the labels of `labels_of` with the scores of the last audit.
+    """Make the Federation to review: the labels of `labels_of` with the scores of the last audit.
 
     Parameters
     ----------
@@ -131,7 +131,7 @@ def store_export(folder: str, federation: Federation) -> None:
 
 
 def review_imported(folder: str, current: Federation, change: Callable[..., Any]) -> Federation:
-    """Return the Federation after an import of decisions that omits no earlier decision.
+    """Import decisions; no earlier decision is omitted.
 
     A table is imported into the labels and scores of its export, so that it can be imported again after a change, and after
     another audit.  If this would omit a decision or a correction since, it is imported into the current labels.
@@ -158,14 +158,14 @@ def review_imported(folder: str, current: Federation, change: Callable[..., Any]
 
 
 def _precedes(before, current):
-    """Return whether a Federation is an earlier state of the current one."""
+    """Whether a Federation is an earlier state of the current one."""
     same = before.meta.get("dataset_checksum") == current.meta.get("dataset_checksum")
     records = [(each.meta.get(name, []) for each in (before, current)) for name in ("reviews", "corrections")]
     return same and all(now[: len(old)] == old for old, now in records)
 
 
 def _keeps(current, found):
-    """Return whether each decided sample of a Federation is decided in another one, which has as many corrections."""
+    """Whether each decided sample of a Federation is decided in another one, which has as many corrections."""
     fewer = len(found.meta.get("corrections", [])) < len(current.meta.get("corrections", []))
     return not fewer and bool(find_reviewed(found)[find_reviewed(current)].all())
 

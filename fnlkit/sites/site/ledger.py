@@ -60,7 +60,7 @@ def _end_at_a_line(descriptor):
 
 
 def read_ledger(path: str) -> list[dict[str, Any]]:
-    """Return the lines of a site's ledger as dicts, [] if there is no ledger.
+    """Read the lines of a site's ledger as dicts, [] if there is no ledger.
 
     An incomplete last line is ignored, because its message was never sent.
 

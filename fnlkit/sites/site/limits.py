@@ -40,13 +40,13 @@ class Limit:
 
 
 def name_of(step: Any) -> str:
-    """Return the name of a step in the table."""
+    """Name of a step in the table."""
     function = getattr(step, "func", step)
     return TRAINING if isinstance(step, Fit) else f"{function.__module__}:{function.__name__}"
 
 
 def short(name: str) -> str:
-    """Return the name of a step for a person."""
+    """Name of a step for a person."""
     return name.rpartition(":")[2].replace("_", " ")
 
 
@@ -121,7 +121,7 @@ class Row:
 
 
 def as_agreed(step: str, arguments: Iterable[tuple[str, Any]]) -> dict[str, Limit]:
-    """Return the Limits of the parameters of a step that the site agreed to, {name: Limit}.
+    """Limit the parameters of a step to those that the site agreed to, {name: Limit}.
 
     A parameter equals the argument of the agreed method or optimizer with the same name, unless the step declares another
     limit (`choices`, `scheduled`) or the method derives it.
@@ -149,7 +149,7 @@ def as_agreed(step: str, arguments: Iterable[tuple[str, Any]]) -> dict[str, Limi
 
 
 def _up_to(most):
-    """Return the Limit of a number from 0 to the agreed one."""
+    """Make the Limit of a number from 0 to the agreed one."""
     return Limit(f"0 to {most:g}, as agreed", lambda v: isinstance(v, int | float) and 0 <= v <= most * (1 + 1e-9))
 
 
@@ -191,7 +191,7 @@ def _fits(limit, value):
 
 
 def _small(value):
-    """Return whether a bound value cannot make a step compute without end."""
+    """Whether a bound value cannot make a step compute without end."""
     if isinstance(value, np.generic | np.ndarray | torch.Tensor):
         return math.prod(value.shape) != 1 or _small(value.item())
     if isinstance(value, bool | type(None) | float | bytes):

@@ -56,7 +56,7 @@ class Place:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> "Place":
-        """Return the Place in the configuration of a Flower node.
+        """Read the Place in the configuration of a Flower node.
 
         Raises
         ------
@@ -109,7 +109,7 @@ class Site:
 
 
 def open_site(place: Place, agreed: project.Project, name: str, scale_text: str = "") -> Site:
-    """Return the Site of a task.
+    """Open the Site of a task.
 
     Parameters
     ----------
@@ -169,7 +169,7 @@ def open_site(place: Place, agreed: project.Project, name: str, scale_text: str 
 
 
 def _terms(task, samples):
-    """Return the Terms of a site's masked updates, or None if updates are not masked."""
+    """Terms of a site's masked updates; None if updates are not masked."""
     protection = task.plan.protection
     if not isinstance(protection, Secret):
         return None
@@ -178,7 +178,7 @@ def _terms(task, samples):
 
 
 def _label_releases(task, given, place):
-    """Return the LabelReleases of a site: the replies that reveal labels, and the largest epsilon."""
+    """Collect the replies of a site that reveal labels, and the largest epsilon."""
     names, limit = {}, None
     for each in task.plan.method.stages if task.name == "train" else ():
         names |= declaration(each).releases

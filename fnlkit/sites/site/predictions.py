@@ -37,7 +37,7 @@ class Predicted(NamedTuple):
 
 
 def predict_site(path: str | os.PathLike[str], source: str, site: dict[str, Any]) -> Predicted:
-    """Return the Predicted of a run for the samples of a site: the test samples if there are some, otherwise all.
+    """Predict the samples of a site with a run: the test samples if there are some, otherwise all.
 
     Parameters
     ----------

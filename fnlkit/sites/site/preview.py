@@ -21,7 +21,7 @@ _WEIGHTS = "weights of the model", "each round"  # content and time of this repl
 
 
 def describe_data(text: str, path: str) -> dict[str, Any]:
-    """Return a description of a site's data, which is read but not sent.
+    """Describe a site's data, which is read but not sent.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ def describe_data(text: str, path: str) -> dict[str, Any]:
 
 
 def _missing(text, columns):
-    """Return {column: number of empty cells} of a table; {} without empty cells."""
+    """Count the empty cells of a table {column: number}; {} without empty cells."""
     if columns is None or not is_manifest(text):
         return {}
     table = table_like(text, columns).table
@@ -79,7 +79,7 @@ def _missing(text, columns):
 
 
 def list_replies(text: str, path: str, leave_out: str = "", memory: str = "") -> list[dict[str, Any]]:
-    """Return the replies that would leave a site, after checking that its samples fit the project.
+    """List the replies that would leave a site, after checking that its samples fit the project.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ def list_replies(text: str, path: str, leave_out: str = "", memory: str = "") ->
 
 
 def agreed_tasks(path: str) -> list[project.Task]:
-    """Return the agreed tasks of a site's copy of the project, without the scale of the sites."""
+    """Read the agreed tasks of a site's copy of the project, without the scale of the sites."""
     agreed = project.read(path)
     settings = project.deployable(project.settings_of(agreed), agreed)
     return [project.Task(name, agreed, settings, Plan.of(settings)) for name in project.agreed_tasks(agreed, settings)]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def replies_of(task: "Task") -> "Mapping[str, Sent]":
-    """Return {name: Sent} of all replies of a task beyond ``weights``.
+    """Declare {name: Sent} of all replies of a task beyond ``weights``.
 
     Parameters
     ----------
@@ -27,7 +27,7 @@ def replies_of(task: "Task") -> "Mapping[str, Sent]":
 
 
 def open_sides(task: "Task") -> dict[str, int]:
-    """Return the largest number of each side of a reply that no declaration fixes."""
+    """Largest number of each side of a reply that no declaration fixes."""
     about = task.project
     values = math.prod(about.shape)
     out = {"groups": len(about.classes) + 1, "features": values}
@@ -37,7 +37,7 @@ def open_sides(task: "Task") -> dict[str, int]:
 def declared_arrays(
     replies: "Mapping[str, Sent]", *, classes: int, samples: int, width: int, size: int, dtype: str
 ) -> dict[str, tuple[str, tuple[int | str, ...]]]:
-    """Return {name: (type, shape)} of all arrays that a site can send.
+    """Declare {name: (type, shape)} of all arrays that a site can send.
 
     Parameters
     ----------

@@ -11,7 +11,7 @@ from fnlkit.sites.site.door import Door
 
 
 def list_requests(paths: Sequence[str], name: str) -> list[Path]:
-    """Return the request files of a site in the order in which they were written.
+    """List the request files of a site in the order in which they were written.
 
     Parameters
     ----------

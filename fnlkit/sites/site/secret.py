@@ -47,7 +47,7 @@ class Terms(NamedTuple):
 
 
 def answer(message: Any, context: Any, update: Callable[[], tuple[np.ndarray, int]], terms: Terms | None) -> Any:
-    """Return the Message with which a site answers a step of the protocol.
+    """Answer a step of the protocol.
 
     Parameters
     ----------
@@ -108,12 +108,12 @@ def _check(config, terms):
 
 
 def rounding(seed: int, round: int, client: int) -> int:
-    """Return the seed for the rounding of a client's update."""
+    """Derive the seed for the rounding of a client's update."""
     return int(stream(seed, "secagg", round, client).integers(2**32))
 
 
 def summarize_records(records: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the ledger entry of a protocol step: its name, number of bytes and SHA-256."""
+    """Make the ledger entry of a protocol step: its name, number of bytes and SHA-256."""
     parts = [value for record in records.values() for value in byte_strings(record)]
     kinds = sorted(name for name in records[CONFIGS])
     return {"masked": kinds, "bytes": sum(map(len, parts)), "sha256": hashlib.sha256(b"".join(parts)).hexdigest()}

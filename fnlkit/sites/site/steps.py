@@ -39,7 +39,7 @@ MOST_VIEWS = 2
 
 
 def table(task: "Task") -> Iterator[Row]:
-    """Return the Rows of a task.
+    """Make the Rows of a task.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def table(task: "Task") -> Iterator[Row]:
 
 
 def parts_of(step: Any) -> list[Any]:
-    """Return a step, and for local training also the loss, the gradient terms and the penalty, which have separate rows."""
+    """List a step, and for local training also the loss, the gradient terms and the penalty, which have separate rows."""
     if not isinstance(step, Fit):
         return [step]
     return [step, step.loss, *step.corrections, *([] if step.penalty is None else [step.penalty])]
@@ -85,7 +85,7 @@ def _of_scale(task):
 
 
 def _rates(parts):
-    """Return the learning rates among the arguments of components, and 0."""
+    """Find the learning rates among the arguments of components, and 0."""
     named = [pair for part in parts for pair in arguments_of(part).items()]
     return [0.0, *(rate for name, rate in named if name.endswith("lr") and isinstance(rate, int | float))]
 
@@ -118,7 +118,7 @@ def components(plan: Plan) -> Iterator[Any]:
 
 
 def reachable(*parts) -> set[Any]:
-    """Return the set of steps, losses and gradient terms, "module:function", that the code of components names.
+    """Find the steps, losses and gradient terms, "module:function", that the code of components names.
 
     Functions of `fnlkit.sites.site.allowed.PACKAGES` are followed through the names in their code.
 
@@ -151,7 +151,7 @@ def reachable(*parts) -> set[Any]:
 
 
 def _referenced_values(function):
-    """Return the values that the code of a function names, and the steps before a loss."""
+    """Find the values that the code of a function names, and the steps before a loss."""
     words, codes = set(), [function.__code__]
     while codes:
         code = codes.pop()
