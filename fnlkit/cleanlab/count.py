@@ -27,7 +27,7 @@ Prior = Literal["cnt", "eqn", "marginal", "marginal_ps"]
 def get_confident_thresholds(
     labels: Any, pred_probs: ArrayLike, multi_label: bool = False, *, sites: ArrayLike | None = None
 ) -> NDArray[np.float64]:
-    """Return the class thresholds (C,), or (C, 2) with `multi_label`; see `fnlkit.class_thresholds`.
+    """Class thresholds (C,), or (C, 2) with `multi_label`; see `fnlkit.class_thresholds`.
 
     Examples
     --------
@@ -50,7 +50,7 @@ def compute_confident_joint(
     return_indices_of_off_diagonals: bool = False,
     sites: ArrayLike | None = None,
 ) -> Any:
-    """Return the confident joint (C, C) int64: the transposed `fnlkit.count_matrix`.
+    """Count the confident joint (C, C) int64: the transposed `fnlkit.count_matrix`.
 
     `thresholds` (C,) are those of all sites. With `return_indices_of_off_diagonals`, also return the positions of samples that
     are confident in another class than the label: an array, with `multi_label` one a class, with `sites` one a site.
@@ -87,7 +87,7 @@ def compute_confident_joint(
 def calibrate_confident_joint(
     confident_joint: ArrayLike, labels: Any, *, multi_label: bool = False, sites: ArrayLike | None = None
 ) -> NDArray[np.int64]:
-    """Return the joint scaled so that each row sums to the number of samples with the label, in whole numbers."""
+    """Scale the joint so that each row sums to the number of samples with the label, in whole numbers."""
     joint = checks.array(confident_joint, "confident_joint")
     if multi_label:
         tables = class_table(labels, joint.shape[-3]).T.astype(np.int64)
@@ -112,7 +112,7 @@ def estimate_joint(
     multi_label: bool = False,
     sites: ArrayLike | None = None,
 ) -> NDArray[np.float64]:
-    """Return the calibrated joint divided by its sum (C, C): P(label, true class)."""
+    """Divide the calibrated joint by its sum (C, C): P(label, true class)."""
     if confident_joint is None:
         joint = compute_confident_joint(labels, pred_probs, multi_label=multi_label, sites=sites)
     else:
@@ -129,7 +129,7 @@ def num_label_issues(
     multi_label: bool = False,
     sites: ArrayLike | None = None,
 ) -> Any:
-    """Return the number of label issues, with `sites` an array (S,).
+    """Count the label issues; with `sites`, an array (S,).
 
     `off_diagonal`: samples of the filter ``confident_learning``, always used with `multi_label`. ``off_diagonal_calibrated``:
     entries off the diagonal of the calibrated joint. ``off_diagonal_custom``: the same for `confident_joint`.
@@ -162,7 +162,7 @@ def estimate_py_and_noise_matrices_from_probabilities(
     calibrate: bool = True,
     sites: ArrayLike | None = None,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
-    """Return P(true class) (C,), P(label | true class), P(true class | label) and the confident joint (C, C).
+    """Estimate P(true class) (C,), P(label | true class), P(true class | label) and the confident joint (C, C).
 
     The columns of both conditional matrices sum to 1; those of a class without samples are 0. `py_method`: ``cnt`` is
     P(label) times the ratio of diagonals, ``eqn`` the solution of P(label) = P(label | true class) P(true class), ``marginal``
@@ -180,7 +180,7 @@ def estimate_py_and_noise_matrices_from_probabilities(
 
 
 def _latent(joint, labels, method, converge):
-    """Return P(true class), P(label | true class) and P(true class | label) of one site."""
+    """Compute P(true class), P(label | true class) and P(true class | label) of one site."""
     ps = np.bincount(labels, minlength=len(joint)) / len(labels)
     noise = joint / np.maximum(joint.sum(0), 1e-100)
     inverse = (joint / np.maximum(joint.sum(1, keepdims=True), 1e-100)).T
@@ -203,7 +203,7 @@ def _latent(joint, labels, method, converge):
 
 
 def _prior(ps, noise, inverse):
-    """Return P(true class) as P(label) times the ratio of the diagonals; 0 becomes 1e-6."""
+    """Compute P(true class) as P(label) times the ratio of the diagonals; 0 becomes 1e-6."""
     diagonal = noise.diagonal()
     return _normalize(np.divide(inverse.diagonal() * ps, diagonal, out=np.zeros(len(ps)), where=diagonal > 0))
 
@@ -218,5 +218,5 @@ def _pairs(labels, pred_probs):
 
 
 def _stack(values, sites):
-    """Return the values of all sites (S, ...), or that of the only one if `sites` is None."""
+    """Stack the values of all sites (S, ...); the value of the only one if `sites` is None."""
     return values[0] if sites is None else np.array(values)

@@ -46,7 +46,7 @@ def find_label_issues(
     verbose: bool = False,
     multi_label: bool = False,
 ) -> NDArray[np.bool_] | NDArray[np.int64]:
-    """Return the mask or the indices of labels that are likely wrong.
+    """Find labels that are likely wrong, as a mask or indices.
 
     With `sites`, thresholds, counts and numbers of issues are computed for each site separately, without data of the other
     sites.
@@ -152,7 +152,7 @@ class _Options:
 
 
 def _issues(labels, probs, options):
-    """Return the issues (n,) of the samples of a site."""
+    """Find the issues (n,) of the samples of a site."""
     classes = probs.shape[1]
     own, other, agrees = own_and_other(probs, labels)
     if options.filter_by == "predicted_neq_given":
@@ -185,7 +185,7 @@ def _issues(labels, probs, options):
 
 
 def _issues_of_lists(has, probs, options):
-    """Return the samples (n,) of a site for which a class (n, C) or its absence is an issue."""
+    """Find samples (n,) of a site for which a class (n, C) or its absence is an issue."""
     classes = has.shape[1]
     joint, removed = options.joint, options.removed
     if joint is not None and np.shape(joint) == (classes, classes) and classes > 2:
@@ -241,7 +241,7 @@ def _check_options(filter_by, frac_noise, removed, joint, sites, rank_by_kwargs)
 
 
 def _counts_by_given(joint, classes):
-    """Return counts[true, given] (C, C) of a confident joint, which has given labels in rows."""
+    """Transpose a confident joint, which has given labels in rows, to counts[true, given] (C, C)."""
     joint = np.asarray(joint)
     if joint.shape != (classes, classes) or joint.dtype.kind not in "iuf":
         raise InputError(f"`confident_joint` must hold numbers of shape ({classes}, {classes}), found {joint.shape}")
@@ -249,7 +249,7 @@ def _counts_by_given(joint, classes):
 
 
 def _pruning_counts(counts, least, frac_noise):
-    """Return integer counts (C, C) with at least `least` on the diagonal and `frac_noise` of the other entries."""
+    """Compute integer counts (C, C) with at least `least` on the diagonal and `frac_noise` of the other entries."""
     diagonal = counts.diagonal()
     kept = np.maximum(diagonal, least)
     others = np.maximum(np.count_nonzero(counts, axis=0) - 1.0, 1.0)
@@ -262,7 +262,7 @@ def _pruning_counts(counts, least, frac_noise):
 
 
 def _numbers(removed, classes):
-    """Return numbers of issues (C,) from `num_to_remove_per_class`."""
+    """Read numbers of issues (C,) from `num_to_remove_per_class`."""
     removed = np.asarray(removed)
     if removed.dtype.kind not in "iu" or removed.shape not in ((), (classes,)) or (removed < 0).any():
         raise InputError(
@@ -273,7 +273,7 @@ def _numbers(removed, classes):
 
 
 def _scale_counts(counts, sizes, removed):
-    """Return counts (C, C) whose entries off the diagonal sum to `removed` (C,) for each true class.
+    """Scale counts (C, C) so that entries off the diagonal sum to `removed` (C,) for each true class.
 
     Shares are those of cleanlab, which divides the counts of label k by the sum of the counts of true class k.
     """
@@ -284,7 +284,7 @@ def _scale_counts(counts, sizes, removed):
 
 
 def _lowest(scores, number):
-    """Return a mask of the `number` lowest scores (n,); of equal scores, the first ones."""
+    """Select the `number` lowest scores (n,) by a mask; of equal scores, the first ones."""
     mask = np.zeros(len(scores), bool)
     mask[np.argsort(scores, kind="stable")[: max(number, 0)]] = True
     return mask

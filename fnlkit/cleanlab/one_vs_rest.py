@@ -18,7 +18,7 @@ _ALPHA = 0.8
 
 
 def read_class_lists(labels: Any, pred_probs: ArrayLike) -> tuple[NDArray[np.bool_], np.ndarray]:
-    """Return which classes each sample has (n, C), and checked probabilities (n, C) float32 or float64.
+    """Read which classes each sample has (n, C), and check probabilities (n, C) float32 or float64.
 
     Raises
     ------
@@ -36,7 +36,7 @@ def read_class_lists(labels: Any, pred_probs: ArrayLike) -> tuple[NDArray[np.boo
 
 
 def class_table(labels: Any, classes: int) -> NDArray[np.bool_]:
-    """Return which classes each sample has (n, C), from lists of classes."""
+    """Tabulate which classes each sample has (n, C), from lists of classes."""
     try:
         sizes = np.fromiter(map(len, labels), np.int64, len(labels))
         flat = np.array(list(chain.from_iterable(labels)))
@@ -66,7 +66,7 @@ def joint_scores(
     adjust_pred_probs: bool = False,
     sites: ArrayLike | None = None,
 ) -> NDArray[np.float64]:
-    """Return a score (n,) in 0..1 per sample: the scores of its classes, from highest to lowest, averaged exponentially.
+    """Score each sample (n,) in 0..1: the scores of its classes, from highest to lowest, averaged exponentially.
 
     As in ``cleanlab.multilabel_classification.get_label_quality_scores``: a_1 = s_1 and a_t = 0.8 s_t + 0.2 a_(t-1).
     """

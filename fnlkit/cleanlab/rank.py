@@ -26,7 +26,7 @@ def get_label_quality_scores(
     adjust_pred_probs: bool = False,
     sites: ArrayLike | None = None,
 ) -> NDArray[np.float64]:
-    """Return a quality score per label; a low score marks a label that is likely wrong.
+    """Score the quality of each label; a low score marks a label that is likely wrong.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ def get_label_quality_scores(
 def own_and_other(
     probs: np.ndarray, labels: np.ndarray, adjust: bool = False
 ) -> tuple[np.ndarray, np.ndarray, NDArray[np.bool_]]:
-    """Return the probability of the label (n,), the largest other one (n,), and whether the label is the predicted class (n,).
+    """Probability of the label (n,), the largest other one (n,), and whether the label is the predicted class (n,).
 
     The label is the predicted class if it is the most probable class after 1e-6 was added to its probability. With `adjust`,
     the first two results are those of the probabilities less the class thresholds, normalized.
@@ -102,7 +102,7 @@ def own_and_other(
 
 
 def read_labels(labels: ArrayLike, pred_probs: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    """Return checked labels (n,) int64, and probabilities (n, C) float32 or float64."""
+    """Check labels (n,) int64, and probabilities (n, C) float32 or float64."""
     probs = checks.real(pred_probs, "pred_probs", 2, "(n, C)")
     labels = checks.integers(labels, "labels", len(probs), "row of `pred_probs`")
     checks.check_range(labels, "labels", probs.shape[1])
@@ -114,7 +114,7 @@ def read_labels(labels: ArrayLike, pred_probs: ArrayLike) -> tuple[np.ndarray, n
 
 
 def rows_of_sites(sites: ArrayLike | None, n: int) -> list[np.ndarray | slice]:
-    """Return an index of the samples of each site, in the sorted order of the sites; one site if `sites` is None."""
+    """Index the samples of each site, in the sorted order of the sites; one site if `sites` is None."""
     if sites is None:
         return [slice(None)]
     names = checks.array(sites, "sites")

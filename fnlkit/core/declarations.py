@@ -84,16 +84,16 @@ class Sent(NamedTuple):
 
     @classmethod
     def share(cls, what: str, when: str, shape: tuple[int | str, ...] = (), **more: Any) -> Sent:
-        """Return the declaration of numbers from 0 to 1."""
+        """Declare numbers from 0 to 1."""
         return cls(what, when, shape, low=0, high=1, **more)
 
     @classmethod
     def counts(cls, what: str, when: str, shape: tuple[int | str, ...] = (), **more: Any) -> Sent:
-        """Return the declaration of numbers of samples: integers from 0 to the client's samples."""
+        """Declare numbers of samples: integers from 0 to the client's samples."""
         return cls(what, when, shape, "int64", low=0, high="n", **more)
 
     def sides(self, **known: Any) -> tuple[int | str, ...]:
-        """Return the shape in numbers.
+        """Resolve the shape in numbers.
 
         Parameters
         ----------
@@ -107,12 +107,12 @@ class Sent(NamedTuple):
 
     @property
     def revealing(self) -> str:
-        """Return the description, with a warning if a single reply reveals samples."""
+        """Describe a reply, with a warning if a single reply reveals samples."""
         return f"{self.what}: a single reply reveals samples" if self.sum_only else self.what
 
     @property
     def size(self) -> str:
-        """Return the size of a reply as text: ``8 bytes`` or ``8 x C x C bytes``; empty if only the name is declared."""
+        """Format the size of a reply: ``8 bytes`` or ``8 x C x C bytes``; empty if only the name is declared."""
         if self.shape is None:
             return ""
         return " x ".join(map(str, (_ITEM[self.dtype], *self.shape))) + " bytes"
@@ -122,12 +122,12 @@ _LETTERS = {"C": "classes", "n": "samples", "d": "width", "d(d+1)/2": "triangle"
 
 
 def number(side: object, known: Mapping[str, Any]) -> Any:
-    """Return a side or a limit of a `Sent` as a number: texts are looked up in `known`."""
+    """Look up a side or a limit of a `Sent`: a number, or a text in `known`."""
     return known.get(_LETTERS.get(side, side), side) if isinstance(side, str) else side
 
 
 def parse_replies(sends: Mapping[str, Sent | str] | Iterable[str]) -> dict[str, Sent]:
-    """Return declared replies as {name: Sent}; names without a Sent are declared by name alone.
+    """Read declared replies as {name: Sent}; names without a Sent are declared by name alone.
 
     Parameters
     ----------
@@ -210,11 +210,11 @@ class Declaration:
 
     @property
     def year(self) -> int | None:
-        """Return the year of the publication, or None."""
+        """Year of the publication, or None."""
         return int(self.cite[-4:]) if self.cite[-4:].isdigit() else None
 
     def find_needs(self, parameters: Mapping[str, Any]) -> set[str]:
-        """Return the set of inputs that a run must provide for these parameters."""
+        """Collect the inputs that a run must provide for these parameters."""
         needs = resolve(self.needs, parameters)
         _must_be_known(needs)
         return set(needs)
@@ -228,18 +228,18 @@ def _must_be_known(needs):
 
 
 def resolve(value: Any, parameters: Mapping[str, Any]) -> Any:
-    """Return a declared value; a function is called with the parameters that it names."""
+    """Resolve a declared value; a function is called with the parameters that it names."""
     return value(**select_accepted(value, parameters)) if callable(value) else value
 
 
 def declaration(component: object) -> Declaration:
-    """Return the Declaration of a component: a function, with bound parameters or without, a class or its object."""
+    """Read the Declaration of a component: a function, with bound parameters or without, a class or its object."""
     attached = getattr(getattr(component, "func", component), "declaration", None)
     return attached if isinstance(attached, Declaration) else Declaration()
 
 
 def declare(**properties: Any) -> Callable[[Component], Component]:
-    """Return a decorator that attaches properties to a component.
+    """Attach properties to a component (a decorator).
 
     Parameters
     ----------
@@ -272,7 +272,7 @@ def declare(**properties: Any) -> Callable[[Component], Component]:
 
 
 def method(*, sends: Mapping[str, Sent | str] | Iterable[str] = (), **properties: Any) -> Callable[[Component], Component]:
-    """Return a decorator that declares a method; without arguments, its clients send only ``weights``.
+    """Declare a method (a decorator); without arguments, its clients send only ``weights``.
 
     Parameters
     ----------

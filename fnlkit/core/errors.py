@@ -71,7 +71,7 @@ _EXTRAS = {
 
 
 def how_to_install(module: str) -> str | None:
-    """Return a sentence with the command that installs a library of an extra, or None for other libraries.
+    """Sentence with the command that installs a library of an extra; None for other libraries.
 
     Examples
     --------
@@ -83,7 +83,7 @@ def how_to_install(module: str) -> str | None:
 
 
 def nearest(word: object, words: Iterable[Any]) -> str:
-    """Return a hint `; did you mean X?` if `words` has a similar word, else ""."""
+    """Hint `; did you mean X?` if `words` has a similar word, else ""."""
     close = difflib.get_close_matches(word, list(words), 1)
     return f"; did you mean {close[0]!r}?" if close else ""
 
@@ -93,7 +93,7 @@ MOST_NAMES = 5
 
 
 def list_names(names: Iterable[Any], *, quote: bool = False) -> str:
-    """Return at most five names for a message, and the number of the others.
+    """List at most five names for a message, and the number of the others.
 
     Parameters
     ----------

@@ -30,7 +30,7 @@ class Kind:
     use: str = "fnlkit train --{kind} {spec}"
 
     def parts(self) -> dict[str, str]:
-        """Return the registry, names to ``module:function``."""
+        """The registry, names to ``module:function``."""
         module, _, name = self.table.partition(":")
         return getattr(importlib.import_module(module), name)
 

@@ -55,12 +55,12 @@ class About:
 
 
 def option(default: Any, help: str = "", **about: Any) -> Any:
-    """Return a dataclass field with a default; the other arguments are fields of `About`."""
+    """Make a dataclass field with a default; the other arguments are fields of `About`."""
     return field(default=default, metadata=vars(About(help, **about)))
 
 
 def about(declared: "Field[Any]") -> About:
-    """Return the `About` of a dataclass field."""
+    """The `About` of a dataclass field."""
     return About(**declared.metadata)
 
 
@@ -72,7 +72,7 @@ def pick(options: type, given: dict[str, Any]) -> dict[str, Any]:
 def keywords_of(
     options: Callable[P, object],
 ) -> Callable[[Callable[Concatenate[First, ...], Result]], Callable[Concatenate[First, P], Result]]:
-    """Return the decorator `show_keywords` for a dataclass; type checkers check calls against its fields."""
+    """The decorator `show_keywords` for a dataclass; type checkers check calls against its fields."""
     return lambda function: show_keywords(function, options)
 
 
@@ -93,7 +93,7 @@ def show_keywords(function: Any, options: Any) -> Any:
 
 
 def _keyword(parameter: inspect.Parameter) -> inspect.Parameter:
-    """Return a parameter as a keyword with its plain type."""
+    """Turn a parameter into a keyword with its plain type."""
     kind, optional = parameter.annotation, False
     if len(get_args(kind)) == 2 and NoneType in get_args(kind):
         kind, optional = next(part for part in get_args(kind) if part is not NoneType), True

@@ -70,7 +70,7 @@ class MistakeInPart(InputError):
 
 
 def load_function(target: str, what: str) -> Callable[..., Any]:
-    """Return the function that ``FILE.py:NAME`` or ``module:NAME`` names.
+    """Import the function that ``FILE.py:NAME`` or ``module:NAME`` names.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def load_function(target: str, what: str) -> Callable[..., Any]:
 
 
 def kinds(target: str) -> list[tuple[str, Callable[..., Any]]]:
-    """Return [(kind, function)] of all kinds of components that a user's name fits.
+    """Find [(kind, function)] of all kinds of components that a user's name fits.
 
     If a kind's arguments have exactly the function's names, only such kinds are returned; a loss is (logits, batch), an
     aggregator (stacked, weights).
@@ -141,7 +141,7 @@ def _attribute(module, place, name, where):
 
 
 def file_module(path: str | os.PathLike[str]) -> types.ModuleType:
-    """Return the module of a Python file, imported once.
+    """Import a Python file once.
 
     The folder of the file is appended to sys.path, so that the file can import its neighbors.
     """
@@ -168,7 +168,7 @@ def file_module(path: str | os.PathLike[str]) -> types.ModuleType:
 
 
 def files() -> list[str]:
-    """Return the paths of all files imported by `file_module`.
+    """Paths of all files imported by `file_module`.
 
     Another process that imports these files can use the same names.
     """
@@ -176,7 +176,7 @@ def files() -> list[str]:
 
 
 def digest(target: str) -> str | None:
-    """Return the SHA-256 of the current code behind a component's name.
+    """Compute the SHA-256 of the current code behind a component's name.
 
     None is returned if there is no file.
 
@@ -192,7 +192,7 @@ def digest(target: str) -> str | None:
 
 
 def data_digest(target: str, name: str) -> str | None:
-    """Return the SHA-256 of a file that a parameter of a component names, or None if it names no regular file.
+    """Compute the SHA-256 of a file that a parameter of a component names; None if it names no regular file.
 
     Parameters
     ----------
@@ -211,7 +211,7 @@ def data_digest(target: str, name: str) -> str | None:
 
 
 def digest_at_import(target: str) -> str | None:
-    """Return the `digest` of a component's files when this process imported them, or None if it did not."""
+    """The `digest` of a component's files when this process imported them, or None if it did not."""
     place = target.rpartition(":")[0]
     if place.endswith(".py"):
         return _DIGESTS.get(os.path.abspath(place))
@@ -220,7 +220,7 @@ def digest_at_import(target: str) -> str | None:
 
 
 def _source(target):
-    """Return the absolute path of the file behind a component's name, or None."""
+    """Find the absolute path of the file behind a component's name, or None."""
     place = target.rpartition(":")[0]
     if place.endswith(".py"):
         return os.path.abspath(place)
@@ -243,7 +243,7 @@ def _digest(path):
 
 
 def _beside(path):
-    """Return the sorted paths of the neighboring Python files that a file imports.
+    """Find the sorted paths of the neighboring Python files that a file imports.
 
     Neighbors are in the folder of `path`; imports are followed to any depth.
     """
@@ -290,12 +290,12 @@ def _forget(path):
 
 
 def path_of(function: object) -> str | None:
-    """Return the path of the FILE.py that a function came from, or None."""
+    """Find the path of the FILE.py that a function came from, or None."""
     return _FILES.get(getattr(function, "__module__", None) or "")
 
 
 def mistake(error: BaseException, *, quoting: bool = True) -> MistakeInPart | None:
-    """Return a MistakeInPart with the place of an error in a user's component, or None.
+    """Locate an error in a user's component: a MistakeInPart with its place, or None.
 
     None is returned if the exception arose elsewhere.
 
@@ -324,14 +324,14 @@ def mistake(error: BaseException, *, quoting: bool = True) -> MistakeInPart | No
 
 
 def _is_written(error, frame):
-    """Return whether the key of a KeyError is a name in the failing line, so that its text is code and no value of a sample."""
+    """Whether the key of a KeyError is a name in the failing line, so that its text is code and no value of a sample."""
     key = error.args[0] if isinstance(error, KeyError) and error.args else None
     line = linecache.getline(frame.filename, frame.lineno)
     return isinstance(key, str) and any(f"{quote}{key}{quote}" in line for quote in "\"'")
 
 
 def describe_place(function: Any) -> str:
-    """Return the place of a function for messages.
+    """Describe the place of a function for messages.
 
     For example ``mine.py, line 3, in my_loss``, or the name of the component if the location is unknown.
     """
@@ -404,6 +404,6 @@ def _check(component, what, where):
 
 
 def _display_path(path):
-    """Return the shortest form of a path, as seen from the current folder."""
+    """Shorten a path, as seen from the current folder."""
     near = os.path.relpath(path)
     return path if near.startswith("..") else near

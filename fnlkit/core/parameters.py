@@ -103,13 +103,13 @@ def faults(function: Callable[..., Any], values: Mapping[str, object]) -> Iterat
 
 
 def kinds(function: Callable[..., Any]) -> dict[str, Any]:
-    """Return the annotations with allowed values by parameter: words or ranges."""
+    """Annotations with allowed values by parameter: words or ranges."""
     annotations = {p.name: _resolve(p.annotation, function) for p in inspect.signature(function).parameters.values()}
     return {name: kind for name, kind in annotations.items() if get_origin(kind) in (Literal, Annotated)}
 
 
 def _resolve(annotation, function):
-    """Return an annotation as an object: with ``from __future__ import annotations`` in its file, it is a text."""
+    """Resolve an annotation: with ``from __future__ import annotations`` in its file, it is a text."""
     if not isinstance(annotation, str) or not re.fullmatch(r"[A-Z]\w*|(Literal|Annotated)\[.*\]", annotation):
         return annotation
     plain = inspect.unwrap(getattr(function, "func", function))
@@ -144,7 +144,7 @@ def _fits(value, kind):
 
 
 def check_arguments(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function with a check of its keyword arguments at each call."""
+    """Check the keyword arguments of a function at each call (a decorator)."""
 
     @wraps(function)
     def call(*arguments: Any, **keywords: Any) -> Any:
@@ -155,19 +155,19 @@ def check_arguments(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def select_accepted(function: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entries of a dict whose names a function has as parameters."""
+    """Select the entries of a dict whose names a function has as parameters."""
     known = inspect.signature(function).parameters
     return {name: value for name, value in values.items() if name in known}
 
 
 def arguments_of(function: Callable[..., Any]) -> dict[str, Any]:
-    """Return the keyword-only parameters of a function and their values, bound ones before defaults."""
+    """Read the keyword-only parameters of a function and their values, bound ones before defaults."""
     parameters = inspect.signature(function).parameters.values()
     return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is not p.empty}
 
 
 def passes_on(inner: Callable[..., Any], *names: Any) -> Callable[..., Any]:
-    """Return a decorator that adds the parameters of `inner` to a function's signature.
+    """Add the parameters of `inner` to a function's signature (a decorator).
 
     The function passes ``**keywords`` to `inner`.
 

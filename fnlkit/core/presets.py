@@ -18,12 +18,12 @@ def _table():
 
 
 def names() -> list[str]:
-    """Return the names of all presets."""
+    """List the names of all presets."""
     return list(_table())
 
 
 def describe(name: str) -> dict[str, Any]:
-    """Return the contents of a preset.
+    """Read the contents of a preset.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ def describe(name: str) -> dict[str, Any]:
 
 
 def load_preset(name: str) -> dict[str, Any]:
-    """Return the options of `fnlkit train` that a preset sets, by name.
+    """Read the options of `fnlkit train` that a preset sets, by name.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def load_preset(name: str) -> dict[str, Any]:
 
 
 def remaining_options(name: str, given: Collection[str]) -> tuple[dict[str, Any], list[str]]:
-    """Return the preset's remaining options and the method parameters left out.
+    """Remove the given options from a preset: the remaining ones, and the method parameters left out.
 
     Numbers of rounds in a method's parameters (all parameters with the default -1) are parts of the preset's budget.  With
     another budget these parameters are left out, so that the method splits the new budget.
@@ -102,7 +102,7 @@ def remaining_options(name: str, given: Collection[str]) -> tuple[dict[str, Any]
 
 
 def of_any_budget(method: str) -> tuple[str, list[str]]:
-    """Return (method without numbers of rounds, parameters left out).
+    """Remove numbers of rounds from a method: (method, parameters left out).
 
     The result is valid for any budget.  The numbers of rounds of a nested method (`usual`) are removed as well.
 

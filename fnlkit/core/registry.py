@@ -131,7 +131,7 @@ _BY_THE_RUN = ("rounds", "among", "stage", "schedule")
 
 
 def method(spec: str | Spec) -> partial[Any]:
-    """Return a method with bound parameters.
+    """Bind the parameters of a method.
 
     It is called as (clients, model, opt, select, *, rounds) and returns a generator of Round.
 
@@ -168,7 +168,7 @@ def method(spec: str | Spec) -> partial[Any]:
 
 
 def _specs(value, where):
-    """Return a list of specs, after checking that it is one."""
+    """Check that a value is a list of specs."""
     if not isinstance(value, list) or not value or not all(isinstance(entry, Spec) for entry in value):
         raise InputError(f"{where} is {format_value(value)}; write a list of methods, for example [fedem, rofl(forget=0.3)]")
     return value
@@ -192,7 +192,7 @@ def walk_stages(spec: str | Spec | Callable[..., Any]) -> Iterator[Callable[...,
 
 
 def needs(spec: str | Spec | Callable[..., Any]) -> set[str]:
-    """Return the set of inputs that a run must provide for a method, names in `fnlkit.core.declarations.NEEDS`.
+    """Collect the inputs that a run must provide for a method, names in `fnlkit.core.declarations.NEEDS`.
 
     Parameters
     ----------
@@ -203,7 +203,7 @@ def needs(spec: str | Spec | Callable[..., Any]) -> set[str]:
 
 
 def of_budget(spec: str | Spec | Callable[..., Any], rounds: int) -> list[Any]:
-    """Return the part of a method's schedule that depends on `rounds`.
+    """Part of a method's schedule that depends on `rounds`.
 
     A run can be resumed with another budget only if this part is unchanged.
 
@@ -217,7 +217,7 @@ def of_budget(spec: str | Spec | Callable[..., Any], rounds: int) -> list[Any]:
 
 
 def sends(spec: str | Spec | Callable[..., Any]) -> dict[str, Sent]:
-    """Return {name: Sent} of all replies that a method declares, with nested methods and the components in its parameters.
+    """Collect {name: Sent} of all replies that a method declares, with nested methods and the components in its parameters.
 
     If two components declare the same name, the outer declaration takes precedence.
 
@@ -235,7 +235,7 @@ def sends(spec: str | Spec | Callable[..., Any]) -> dict[str, Sent]:
 
 
 def loss(spec: str | Spec) -> Callable[..., Any]:
-    """Return the loss for a spec such as ``gce(q=0.7)``.
+    """Bind the loss of a spec such as ``gce(q=0.7)``.
 
     Local training uses it if the method does not define the loss.
 
@@ -254,7 +254,7 @@ def loss(spec: str | Spec) -> Callable[..., Any]:
 
 
 def brings_loss(spec: str | Spec | Callable[..., Any]) -> bool:
-    """Return whether a method, or the nested method that decides about the loss, defines the loss of all local training.
+    """Whether a method, or the nested method that decides about the loss, defines the loss of all local training.
 
     Parameters
     ----------
@@ -268,13 +268,13 @@ def brings_loss(spec: str | Spec | Callable[..., Any]) -> bool:
 
 
 def bind_optimizer(spec: str | Spec) -> Callable[..., Any]:
-    """Return the function (fit, **settings) -> FedOpt for a spec such as ``fedprox(mu=0.001)``."""
+    """Bind the function (fit, **settings) -> FedOpt of a spec such as ``fedprox(mu=0.001)``."""
     spec = parse(spec, "`optimizer`")
     return bind(spec, find(spec, OPTIMIZERS, "optimizer"), "optimizer")
 
 
 def check_optimizer(made: object, spec: str | Spec) -> object:
-    """Return the result of an optimizer's function, after checking that it is a FedOpt.
+    """Check that the result of an optimizer's function is a FedOpt.
 
     Raises
     ------
@@ -287,18 +287,18 @@ def check_optimizer(made: object, spec: str | Spec) -> object:
 
 
 def optimizer(spec: str | Spec, fit: Any, **settings: Any) -> object:
-    """Return a FedOpt for a spec such as ``fedprox(mu=0.001)``, with the given Fit."""
+    """Make a FedOpt of a spec such as ``fedprox(mu=0.001)``, with the given Fit."""
     return check_optimizer(bind_optimizer(spec)(fit, **settings), spec)
 
 
 def aggregator(spec: str | Spec) -> Callable[..., Any]:
-    """Return an aggregator (K, P), (K,) -> (P,) for a spec such as ``trimmed-mean(share=0.1)``."""
+    """Bind an aggregator (K, P), (K,) -> (P,) of a spec such as ``trimmed-mean(share=0.1)``."""
     spec = parse(spec, "`aggregator`")
     return bind(spec, find(spec, AGGREGATORS, "aggregator"), "aggregator", given=AGGREGATED)
 
 
 def protection(spec: str | Spec) -> Any:
-    """Return the protection of updates for a spec.
+    """Make the protection of updates of a spec.
 
     The result is a Secret for ``secagg``, and None for ``none``.
 
@@ -322,13 +322,13 @@ def protection(spec: str | Spec) -> Any:
 
 
 def bind_selector(spec: str | Spec) -> Callable[..., Any]:
-    """Return the function (*, fraction) -> selector for a spec such as ``power-of-choice(d=30)``."""
+    """Bind the function (*, fraction) -> selector of a spec such as ``power-of-choice(d=30)``."""
     spec = parse(spec, "`selector`")
     return bind(spec, find(spec, SELECTORS, "selector"), "selector", given=("fraction",))
 
 
 def check_selector(made: object, spec: str | Spec) -> object:
-    """Return the result of a selector's function, after checking that it is a selector.
+    """Check that the result of a selector's function is a selector.
 
     Raises
     ------
@@ -344,11 +344,11 @@ def check_selector(made: object, spec: str | Spec) -> object:
 
 
 def selector(spec: str | Spec, fraction: float) -> object:
-    """Return a selector for a spec such as ``power-of-choice(d=30)``."""
+    """Make a selector of a spec such as ``power-of-choice(d=30)``."""
     return check_selector(bind_selector(spec)(fraction=fraction), spec)
 
 
 def schedule(spec: str | Spec) -> Callable[..., Any]:
-    """Return a schedule of the learning rate (done, total) -> factor for a spec such as ``step(every=10, factor=0.1)``."""
+    """Bind a schedule of the learning rate (done, total) -> factor of a spec such as ``step(every=10, factor=0.1)``."""
     spec = parse(spec, "`schedule`")
     return bind(spec, find(spec, SCHEDULES, "schedule"), "schedule")

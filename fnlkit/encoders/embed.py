@@ -44,7 +44,7 @@ def embed(
     batch_size: int | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> np.ndarray:
-    """Return an embedding of every training sample.
+    """Embed every training sample.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ def embed_parts(
     progress: Callable[[int, int], object] | None = None,
     place: pathlib.Path | None = None,
 ) -> dict[str, np.ndarray | Stored]:
-    """Return an embedding of every sample of several arrays, with the same backbone.
+    """Embed every sample of several arrays, with the same backbone.
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ def embed_parts(
         raise InputError(f"is {batch_size}; write at least 1", parameter="batch_size")
     backbone = bind(spec, find(spec, BACKBONES, "backbone"), "backbone")
     total, before = sum(len(x) for x in parts.values()), 0
-    out: dict[str, np.ndarray | Stored] = {}
+    embeddings: dict[str, np.ndarray | Stored] = {}
     memory: dict[str, Any] = {}
     for name, x in parts.items():
         view = View(x, dataset.x_train, dataset.kind, getattr(dataset, "sample_rate", 0), memory)
@@ -132,8 +132,8 @@ def embed_parts(
             raise InputError(f"backbone {spec.name!r} returned {rows.shape} for {len(x):,} samples; expected (n, d)")
         if not all(np.isfinite(rows[a:b]).all() for a, b in blocks(rows)):
             raise InputError(f"backbone {spec.name!r} returned values that are not finite; check its weights")
-        out[name], before = rows, before + len(x)
-    return out
+        embeddings[name], before = rows, before + len(x)
+    return embeddings
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ def _forward(view, *what, **options):
 
 
 def require(module: str, package: str = "") -> Any:
-    """Return a module, or raise InputError that names the package that contains it. Default: the name of the module."""
+    """Import a module, or raise InputError that names the package that contains it. Default: the name of the module."""
     try:
         return importlib.import_module(module)
     except ImportError as error:

@@ -29,7 +29,7 @@ _FEW_TEXTS = 256  # fewer texts are encoded again instead of being kept
 
 # ---- weights
 def weights_of(spec: str | Spec, kind: str = "image") -> str:
-    """Return the SHA-256 over names and values of a backbone's weights, and over the code of a user's backbone."""
+    """Compute the SHA-256 over names and values of a backbone's weights, and over the code of a user's backbone."""
     total = hashlib.sha256()
 
     def forward(module: Any, *what: Any, **options: Any) -> np.ndarray:
@@ -47,7 +47,7 @@ def weights_of(spec: str | Spec, kind: str = "image") -> str:
 
 
 def open_encoder(spec: str | Spec) -> Encoder:
-    """Return a backbone for images as a module that maps images (B, C, H, W) in [0, 1] to features (B, d)."""
+    """Open a backbone for images as a module that maps images (B, C, H, W) in [0, 1] to features (B, d)."""
     from fnlkit.models.encoder import Encoder
 
     encoders: list[Encoder] = []
@@ -87,7 +87,7 @@ def check_weights(spec: str, kind: str, expected: str, what: str) -> None:
 
 
 def encode_texts(texts: Sequence[str], spec: str, weights: str = "") -> np.ndarray:
-    """Return the features (n, d) of texts; many texts are encoded once and kept in the cache folder.
+    """Encode texts as features (n, d); many texts are encoded once and stored in the cache folder.
 
     Parameters
     ----------
@@ -128,7 +128,7 @@ class Encoding:
 
     @classmethod
     def of(cls, features: Mapping[str, Any]) -> Encoding:
-        """Return the Encoding of a run's metadata ``features``.
+        """Read the Encoding of a run's metadata ``features``.
 
         Raises
         ------
@@ -142,7 +142,7 @@ class Encoding:
         return cls(spec, weights, kind, tuple(shape), rate)
 
     def encode(self, x: np.ndarray | Rows, *, device: str = "auto") -> np.ndarray:
-        """Return features (n, d) of new samples (n, ...), after a check of the weights."""
+        """Encode new samples (n, ...) as features (n, d), after a check of the weights."""
         check_weights(self.spec, self.kind, self.weights, "the run")
         data = View(x, x, self.kind, self.sample_rate)
         return np.asarray(embed_parts(data, {"new": x}, self.spec, device=device)["new"])
@@ -156,7 +156,7 @@ def cached_parts(
     device: str = "auto",
     progress: Callable[[int, int], object] | None = None,
 ) -> dict[str, np.ndarray | Stored]:
-    """Return features of several arrays; they are computed once and kept in the cache folder, in ``features``.
+    """Encode several arrays once; the features are stored in the cache folder, in ``features``.
 
     An interrupted computation continues with the next batch.  A finished one is renamed to its final name.
 
@@ -208,7 +208,7 @@ def _device_type(device):
 
 
 def _open_rows(path, shape):
-    """Return the rows of a file; above 64 MiB they are read on access."""
+    """Open the rows of a file; above 64 MiB they are read on access."""
     if int(np.prod(shape)) * 4 <= large.SMALL:
         return np.fromfile(path, np.float32).reshape(shape)
     return Stored(os.open(path, os.O_RDONLY), 0, np.float32, shape)

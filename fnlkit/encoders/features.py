@@ -40,7 +40,7 @@ _PACKAGES = {
 
 # ---- choice
 def choose_backbone(dataset: Dataset, choice: str | Spec = "auto", *, say: Say = None) -> str | None:
-    """Return the spec of the backbone for a data set, or None for the samples themselves.
+    """Choose the backbone for a data set; None for the samples themselves.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ _MISSING = {
 
 
 def _kind_of(dataset):
-    """Return the kind of samples that a backbone would read: image, text or wave; None for small images and numbers."""
+    """Kind of samples that a backbone would read: image, text or wave; None for small images and numbers."""
     if dataset.kind == "image":
         return "image" if min(dataset.x_train.shape[1:3]) >= LEAST_SIDE and dataset.x_train.shape[-1] in (1, 3) else None
     if any(column["kind"] == "text" for column in dataset.table or ()):
@@ -110,7 +110,7 @@ def _kind_of(dataset):
 
 
 def find_pretrained(kind: str = "image", side: int = 0) -> str | None:
-    """Return the spec of a pretrained backbone whose weights are on this machine, or None.
+    """Find a pretrained backbone whose weights are on this machine; None if there is none.
 
     Parameters
     ----------
@@ -142,7 +142,7 @@ def with_backbone(
     expected: str = "",
     progress: Callable[[int, int], object] | None = None,
 ) -> Dataset:
-    """Return a data set whose images or sounds are features, or whose columns of text are encoded by a backbone.
+    """Encode the images, sounds or columns of text of a data set by a backbone.
 
     Labels, true labels and the checksum of the samples are unchanged.  ``features`` of the result describes the encoding.
 
@@ -196,7 +196,7 @@ def with_backbone(
 
 
 def choose_head(dataset: Dataset, model: str) -> str:
-    """Return the network for a data set: ``auto`` becomes a linear head if a backbone has encoded all of its values.
+    """Choose the network for a data set: ``auto`` becomes a linear head if a backbone has encoded all of its values.
 
     Hidden layers memorize wrong labels on features that are linearly separable, and bring little with right labels.
     """
@@ -212,7 +212,7 @@ def _with_encoder(column, spec, weights):
 
 
 def names_backbone(text: str) -> bool:
-    """Return whether a text is the spec of a backbone, not the name of a file."""
+    """Whether a text is the spec of a backbone, not the name of a file."""
     name = text.partition("(")[0]
     return not os.path.exists(text) and (name in BACKBONES or ":" in name)
 
@@ -220,7 +220,7 @@ def names_backbone(text: str) -> bool:
 def embed_samples(
     dataset: Dataset, spec: str | Spec, *, device: str = "auto", progress: Callable[[int, int], object] | None = None
 ) -> np.ndarray | Stored:
-    """Return the embedding (n, d) of the training samples by a backbone, from the cache if it was computed before."""
+    """Embed the training samples (n, d) by a backbone, from the cache if this was computed before."""
     spec = parse(spec, "`embeddings`")
     if spec.name in _FITTED:
         return embed_parts(dataset, {"train": dataset.x_train}, spec, device=device, progress=progress)["train"]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def transformers_backbone(
     dataset: "View", forward: Callable[..., Any], *, name: str, revision: str = "main", normalize: bool = True
 ) -> "np.ndarray | Stored":
-    """Return the features of a model of Hugging Face's transformers (extra `transformers`).
+    """Features of a model of Hugging Face's transformers (extra `transformers`).
 
     Images: the pooled output, or the mean over the last hidden states of a model without one. Texts: the mean of the last
     hidden states over the tokens. Code of a model's repository is never run.
@@ -57,9 +57,9 @@ class ImageEncoder(torch.nn.Module):
         self.model = getattr(model, "vision_model", model)  # of two towers, the one for images
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        out = self.model(pixel_values=x)
-        pooled = getattr(out, "pooler_output", None)
-        return out.last_hidden_state.mean(1) if pooled is None else pooled.flatten(1)
+        output = self.model(pixel_values=x)
+        pooled = getattr(output, "pooler_output", None)
+        return output.last_hidden_state.mean(1) if pooled is None else pooled.flatten(1)
 
 
 class TextEncoder:
@@ -76,12 +76,12 @@ class TextEncoder:
             tokens = self.tokenizer(text, truncation=True, max_length=longest, return_tensors="pt")
             with torch.inference_mode():
                 rows.append(self.model(**tokens).last_hidden_state[0].mean(0))
-        out = torch.stack(rows).float()
-        return (torch.nn.functional.normalize(out, dim=1) if self.normalize else out).numpy()
+        features = torch.stack(rows).float()
+        return (torch.nn.functional.normalize(features, dim=1) if self.normalize else features).numpy()
 
 
 def _load(kind, folder):
-    """Return a model, tokenizer or image processor from a folder, without downloads and without code of the folder."""
+    """Load a model, tokenizer or image processor from a folder, without downloads and without code of the folder."""
     try:
         return kind.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # the library has many classes for missing and unsuitable files

@@ -103,7 +103,7 @@ def run_waves(
 
 
 def _run(batch, total, count, cores, on, progress, place):
-    """Return the rows (total, d) of all batches of `count`, each computed by ``batch(start)``, several at once on a CPU."""
+    """Compute the rows (total, d) of all batches of `count` by ``batch(start)``, several at once on a CPU."""
     before = torch.get_num_threads()
     torch.set_num_threads(1 if str(on) == "cpu" else before)
     try:

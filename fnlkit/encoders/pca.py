@@ -21,7 +21,7 @@ _MOST_FITTED = 2**28  # bytes of float32 values for the fit of principal compone
 
 @check_arguments
 def pixels(dataset: "View", forward: Callable[..., Any], *, normalize: bool = False) -> Changed:
-    """Return the flattened samples: images in 0 to 1, waves as log-Mel spectrograms.
+    """Flattened samples: images in 0 to 1, waves as log-Mel spectrograms.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ def _flat(x, *, dataset, normalize):
 def pca(
     dataset: "View", forward: Callable[..., Any], *, dim: Count = 64, whiten: bool = False, normalize: bool = False
 ) -> np.ndarray | Changed:
-    """Return the first principal components of the samples.
+    """First principal components of the samples.
 
     They are fitted on the training samples.
 
@@ -69,7 +69,7 @@ def pca(
 
 
 def _fit(dataset, dim, whiten, size):
-    """Return (PCA, projections of the training samples).
+    """Fit (PCA, projections of the training samples).
 
     Projections are None if the fit uses only some samples.
     """
@@ -90,18 +90,18 @@ def _fit(dataset, dim, whiten, size):
 
 def _project(x, *, dataset, fitted, normalize):
     with blas_threads(1):
-        out = fitted.transform(_numbers(x, dataset)).astype(np.float32, copy=False)
-    return _unit(out) if normalize else out
+        components = fitted.transform(_numbers(x, dataset)).astype(np.float32, copy=False)
+    return _unit(components) if normalize else components
 
 
 def _numbers(x, dataset):
-    """Return samples as float32 rows, freshly allocated."""
+    """Copy samples to float32 rows."""
     if dataset.kind == "wave":
         x = log_mel(x, dataset.sample_rate)
-    out = np.array(x.reshape(len(x), -1), np.float32)
+    numbers = np.array(x.reshape(len(x), -1), np.float32)
     if x.dtype == np.uint8:
-        out /= 255
-    return out
+        numbers /= 255
+    return numbers
 
 
 def _unit(x):

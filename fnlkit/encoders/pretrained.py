@@ -53,7 +53,7 @@ class Pretrained(Network):
 def pretrained(
     *, input_shape: tuple[int, ...], classes: int, backbone: str | Spec = AUTO, train: str | Spec = HEAD
 ) -> torch.nn.Module:
-    """Return a pretrained backbone with a new linear head, of which a part is trained.
+    """A pretrained backbone with a new linear head, of which a part is trained.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ def pretrained(
 
 
 def open_part(backbone: str | Spec, train: str | Spec) -> Encoder:
-    """Return the encoder of a backbone of which only the named part is trainable. Parameters are those of `pretrained`."""
+    """Open the encoder of a backbone of which only the named part is trainable. Parameters are those of `pretrained`."""
     encoder = freeze(open_encoder(backbone))
     how = parse(train, "model 'pretrained': `train`")
     bind(how, find(how, PARTS, "model 'pretrained': part"), "model 'pretrained': part")(encoder)
@@ -89,7 +89,7 @@ def open_part(backbone: str | Spec, train: str | Spec) -> Encoder:
 # ---- the part before the first trained block, as a backbone
 @check_arguments
 def frozen_part(dataset: View, forward: Callable[..., Any], *, backbone: str | Spec, train: str | Spec) -> Any:
-    """Return the input of the first trained block of a pretrained network, which is computed once per sample.
+    """Input of the first trained block of a pretrained network, which is computed once per sample.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ def frozen_part(dataset: View, forward: Callable[..., Any], *, backbone: str | S
 
 
 def find_frozen_part(model: str, dataset: Any, say: Callable[[str], object] | None = None) -> tuple[str, str]:
-    """Return (spec of the backbone `frozen_part`, spec of the model) that train the same network with less work.
+    """Find (spec of the backbone `frozen_part`, spec of the model) that train the same network with less work.
 
     Both are "" if nothing is saved: the model is another one, or its first block is trained, or the network cannot be split,
     or the values of all samples need more than `MOST_BYTES`.
@@ -144,7 +144,7 @@ def find_frozen_part(model: str, dataset: Any, say: Callable[[str], object] | No
 
 
 def freeze(encoder: Encoder) -> Encoder:
-    """Return the encoder, in place, with frozen parameters.
+    """Freeze the parameters of an encoder in place.
 
     Float buffers become frozen parameters: buffers are exchanged, and statistics of a frozen layer do not change.
     """

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @check_arguments
 def wordllama(dataset: "View", forward: Callable[..., Any], *, normalize: bool = True) -> "np.ndarray | Stored":
-    """Return the mean of 256 values per token by WordLlama, whose weights are in the package (extra `text`).
+    """Mean of 256 values per token by WordLlama, whose weights are in the package (extra `text`).
 
     Parameters
     ----------
@@ -37,11 +37,11 @@ def wordllama(dataset: "View", forward: Callable[..., Any], *, normalize: bool =
     table = weights["embedding.weight"].astype(np.float32)
 
     def encode(texts: list[str]) -> np.ndarray:
-        out = np.zeros((len(texts), table.shape[1]), np.float32)
+        vectors = np.zeros((len(texts), table.shape[1]), np.float32)
         for row, tokens in enumerate(tokenizer.encode_batch(texts, add_special_tokens=False)):
             if tokens.ids:
-                out[row] = table[np.minimum(tokens.ids, len(table) - 1)].mean(0)
-        return _unit(out) if normalize else out
+                vectors[row] = table[np.minimum(tokens.ids, len(table) - 1)].mean(0)
+        return _unit(vectors) if normalize else vectors
 
     return forward(encode, weights)
 
@@ -50,7 +50,7 @@ def wordllama(dataset: "View", forward: Callable[..., Any], *, normalize: bool =
 def model2vec(
     dataset: "View", forward: Callable[..., Any], *, name: str = "minishlab/potion-base-8M", normalize: bool = True
 ) -> "np.ndarray | Stored":
-    """Return the vectors of a static model of the package model2vec.
+    """Vectors of a static model of the package model2vec.
 
     Parameters
     ----------
@@ -64,8 +64,8 @@ def model2vec(
     table = np.asarray(model.embedding, np.float32)
 
     def encode(texts: list[str]) -> np.ndarray:
-        out = np.asarray(model.encode(texts, show_progress_bar=False), np.float32)
-        return _unit(out) if normalize else out
+        vectors = np.asarray(model.encode(texts, show_progress_bar=False), np.float32)
+        return _unit(vectors) if normalize else vectors
 
     return forward(encode, {"embedding": table})
 
@@ -78,7 +78,7 @@ def sentence_transformers(
     name: str = "sentence-transformers/all-MiniLM-L6-v2",
     normalize: bool = True,
 ) -> "np.ndarray | Stored":
-    """Return the embeddings of a model of the package sentence-transformers.
+    """Embeddings of a model of the package sentence-transformers.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ def sentence_transformers(
 
 
 def local_folder(name: str, backbone: str, revision: str = "main") -> str:
-    """Return the folder of a model: a path, or its snapshot in the Hugging Face cache."""
+    """Find the folder of a model: a path, or its snapshot in the Hugging Face cache."""
     if Path(name).expanduser().is_dir():
         return str(Path(name).expanduser())
     try:

@@ -42,17 +42,17 @@ def add_judgment(
         meta["estimate"] = facts
     if provenance is not None:
         meta["provenance"] = [*meta.get("provenance", []), provenance]
-    out = replace(federation, extra=extra, meta=meta)
+    judged = replace(federation, extra=extra, meta=meta)
     if relabel:
         before = np.array(federation.given, np.int64)
         extra[f"{PREFIX}judged_label"] = before
         extra.setdefault("received", before)
         wanted = np.array(arrays[f"{PREFIX}flagged"], bool)
         wanted[np.concatenate([np.zeros(0, np.int64), *federation.held_out])] = False
-        out.given = np.where(wanted, arrays[f"{PREFIX}suggested_label"], before)
-        if out.noise_client_level is not None and out.true is not None:
-            out.noise_client_level = out.wrong_share()
-        if "noise_achieved_transition" in extra and out.true is not None:
-            extra["noise_achieved_transition"] = out.achieved_transition()
-    out.check()
-    return out
+        judged.given = np.where(wanted, arrays[f"{PREFIX}suggested_label"], before)
+        if judged.noise_client_level is not None and judged.true is not None:
+            judged.noise_client_level = judged.wrong_share()
+        if "noise_achieved_transition" in extra and judged.true is not None:
+            extra["noise_achieved_transition"] = judged.achieved_transition()
+    judged.check()
+    return judged

@@ -128,9 +128,9 @@ def margins(
     parts = list(drawn) if groups is None else [np.flatnonzero(np.isin(group, part)) for part in drawn]
     total, seen, logits = np.zeros(len(labels)), np.zeros(len(labels)), np.zeros((len(labels), classes))
     for part in parts:
-        given = np.array(labels)
-        given[part] = classes
-        mean_margin, mean_logits = _train(points, given, classes + 1, rng, epochs)
+        replaced_labels = np.array(labels)
+        replaced_labels[part] = classes
+        mean_margin, mean_logits = _train(points, replaced_labels, classes + 1, rng, epochs)
         others = np.setdiff1d(np.arange(len(labels)), part)
         total[others] += mean_margin[others] - np.percentile(mean_margin[part], percentile)
         seen[others] += 1

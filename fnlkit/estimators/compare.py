@@ -64,7 +64,7 @@ def compare(federation: "Federation") -> dict[str, Any]:
     estimated, error = estimates["client_level"], estimates["client_level"] - level
     hits = int((flagged & wrong).sum())
     inside = (estimates["client_level_low"] <= level + 1e-12) & (level <= estimates["client_level_high"] + 1e-12)
-    out = {
+    measures = {
         "sample_auc": auc(estimates["issue_score"][held], wrong),
         "client_auc": auc(estimates["client_score"], noisy),
         "level_true": float(wrong.mean()),
@@ -77,4 +77,4 @@ def compare(federation: "Federation") -> dict[str, Any]:
         "label_accuracy": float(np.mean(~wrong)),
         "suggested_accuracy": float(np.mean(estimates["suggested_label"][held] == true)),
     }
-    return out | transition_errors(estimates["transition"], confusion(true, judged, classes))
+    return measures | transition_errors(estimates["transition"], confusion(true, judged, classes))

@@ -55,7 +55,7 @@ class Judgment:
         issue[held] = np.clip(self.issue, 0, 1)
         flagged[held] = self.flagged
         suggested[held] = np.where(self.flagged, self.guess, suggested[held])
-        out = {
+        named_arrays = {
             "client_level": np.asarray(self.level, np.float64),
             # Ensure that the interval contains the estimate for every bootstrap draw.
             "client_level_low": np.minimum(self.low, self.level),
@@ -67,11 +67,11 @@ class Judgment:
             "suggested_label": suggested,
         }
         if self.confidence is not None:
-            out["confidence"] = np.zeros(size)
-            out["confidence"][held] = np.clip(self.confidence, 0, 1)
+            named_arrays["confidence"] = np.zeros(size)
+            named_arrays["confidence"][held] = np.clip(self.confidence, 0, 1)
         if self.client_transition is not None:
-            out["client_transition"] = self.client_transition
-        return {f"{PREFIX}{name}": values for name, values in out.items()}
+            named_arrays["client_transition"] = self.client_transition
+        return {f"{PREFIX}{name}": values for name, values in named_arrays.items()}
 
 
 def sums(values: np.ndarray, offsets: np.ndarray) -> np.ndarray:

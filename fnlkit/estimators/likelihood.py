@@ -91,12 +91,12 @@ def log_likelihoods(logits: np.ndarray, labels: np.ndarray, *, prior: float = 1.
     prior : float >= 0
     """
     one_hot = np.eye(logits.shape[1])[labels]
-    out = np.empty(len(TEMPERS))
+    likelihoods = np.empty(len(TEMPERS))
     for i, temper in enumerate(TEMPERS):
         p = softmax(temper * logits)
         T = _maximize(p, labels, one_hot, np.ones(len(p)), _start(p.shape[1]), prior, 40)
-        out[i] = np.log(np.maximum((p * T.T[labels]).sum(1), 1e-300)).sum()
-    return out
+        likelihoods[i] = np.log(np.maximum((p * T.T[labels]).sum(1), 1e-300)).sum()
+    return likelihoods
 
 
 def fit(
@@ -196,11 +196,11 @@ def wrong_probabilities(p: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """
     right, share = p[np.arange(len(p)), labels], WRONG / (WRONG + RIGHT)
     others = (1 - right) / max(1, p.shape[1] - 1)
-    out = np.zeros(len(p))
+    wrong = np.zeros(len(p))
     for _ in range(STEPS):
-        out = share * others / np.maximum(share * others + (1 - share) * right, 1e-300)
-        share = (out.sum() + WRONG) / (len(out) + WRONG + RIGHT)
-    return out
+        wrong = share * others / np.maximum(share * others + (1 - share) * right, 1e-300)
+        share = (wrong.sum() + WRONG) / (len(wrong) + WRONG + RIGHT)
+    return wrong
 
 
 def confidence_of(posterior: np.ndarray) -> np.ndarray:

@@ -87,10 +87,10 @@ def read_rows(path: str, name: str, federation: "Federation", say: Callable[[str
             f"{display_path(path)}: `index` is {index.dtype} {index.shape} for {key!r} {values.shape}; expected one "
             f"position below {size:,} for each row"
         )
-    out = np.full((size, values.shape[1]), np.nan, np.result_type(values.dtype, np.float32))
+    sample_rows = np.full((size, values.shape[1]), np.nan, np.result_type(values.dtype, np.float32))
     for a, b in blocks(values):
-        out[index[a:b]] = values[a:b]
-    return out
+        sample_rows[index[a:b]] = values[a:b]
+    return sample_rows
 
 
 def of_table(
@@ -138,9 +138,9 @@ def of_table(
     positions = find_samples(others, samples, Asked(fail, source, option="leaving the others out of the table"))[1]
     if len(np.unique(positions)) < len(positions):
         raise InputError(f"{source}: a sample is listed twice")
-    out = np.full((size, values.shape[1]), np.nan)
-    out[positions] = values
-    return out
+    sample_rows = np.full((size, values.shape[1]), np.nan)
+    sample_rows[positions] = values
+    return sample_rows
 
 
 def _columns(names, federation, source):

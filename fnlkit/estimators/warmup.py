@@ -148,13 +148,13 @@ def cross_validated(evidence: Any, *, folds: int, by: str = "client") -> np.ndar
     by : "client" or "sample"
     """
     fold = evidence.folds(folds, by)
-    out = np.empty((len(fold), evidence.classes))
+    predictions = np.empty((len(fold), evidence.classes))
     for each in range(fold.max() + 1):
         left_out = fold == each
         title = f"model {each + 1} of {fold.max() + 1}"
         model = train_warmup(evidence, federation=without(evidence.federation, left_out | evidence.apart), title=title)
-        out[left_out] = model.probabilities(evidence.positions[left_out])
-    return out
+        predictions[left_out] = model.probabilities(evidence.positions[left_out])
+    return predictions
 
 
 def fold_of(offsets: np.ndarray, folds: int, by: str, seed: int, groups: np.ndarray | None = None) -> np.ndarray:

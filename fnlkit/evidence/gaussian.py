@@ -22,9 +22,9 @@ def triangle(square: np.ndarray) -> np.ndarray:
 def symmetric(upper: np.ndarray) -> np.ndarray:
     """Restore the symmetric matrix (d, d) from its upper triangle (d (d + 1) / 2,)."""
     side = (isqrt(8 * len(upper) + 1) - 1) // 2
-    out = np.zeros((side, side), upper.dtype)
-    out[np.triu_indices(side)] = upper
-    return out + np.triu(out, 1).T
+    matrix = np.zeros((side, side), upper.dtype)
+    matrix[np.triu_indices(side)] = upper
+    return matrix + np.triu(matrix, 1).T
 
 
 def within_classes(

@@ -31,7 +31,7 @@ def gradient(x: np.ndarray, head: np.ndarray, labels: np.ndarray, likely: np.nda
     likely : (C, n), optional
         P(given label | true class).  Default: all labels are right.
     """
-    out = np.zeros(head.shape)
+    total = np.zeros(head.shape)
     for start in range(0, len(x), BLOCK):
         block = slice(start, start + BLOCK)
         p = softmax_by_class(logits_by_class(x[block], head))
@@ -41,8 +41,8 @@ def gradient(x: np.ndarray, head: np.ndarray, labels: np.ndarray, likely: np.nda
             q = p * likely[:, block]
             q /= q.sum(0)
             p -= q
-        out += (p @ x[block]).T
-    return out
+        total += (p @ x[block]).T
+    return total
 
 
 class Ascent:

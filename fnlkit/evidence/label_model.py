@@ -67,13 +67,13 @@ def likelihood(common: np.ndarray, odds: np.ndarray, labels: np.ndarray, owner: 
         Client of each label.
     """
     scale = 1 / (1 + (odds[:, None] - 1) * np.diag(common))
-    out = common.T[labels] * scale[owner]
-    out[np.arange(len(labels)), labels] *= odds[owner]
-    return out
+    p = common.T[labels] * scale[owner]
+    p[np.arange(len(labels)), labels] *= odds[owner]
+    return p
 
 
 def matrices(common: np.ndarray, odds: np.ndarray) -> np.ndarray:
     """Compute the transition matrices (K, C, C) of clients."""
-    out = np.repeat(common[None], len(odds), 0)
-    out[:, range(len(common)), range(len(common))] *= odds[:, None]
-    return out / out.sum(2, keepdims=True)
+    matrices_of_clients = np.repeat(common[None], len(odds), 0)
+    matrices_of_clients[:, range(len(common)), range(len(common))] *= odds[:, None]
+    return matrices_of_clients / matrices_of_clients.sum(2, keepdims=True)

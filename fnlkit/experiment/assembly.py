@@ -125,9 +125,9 @@ def shared_samples(federation: Federation, method: str) -> np.ndarray:
             f"{method} combines labels of the same sample, but no sample belongs to several clients; make annotators clients "
             "with `fnlkit.partition(scheme='annotators')`, or omit `combine`"
         )
-    out = np.zeros(len(federation.given), np.int64)
-    out[indices] = number
-    return out
+    sample_numbers = np.zeros(len(federation.given), np.int64)
+    sample_numbers[indices] = number
+    return sample_numbers
 
 
 def embedding_rows(
@@ -346,8 +346,8 @@ def _public_set(data, method):
             f"{method} requires public samples, but every sample belongs to a client; make the federation with "
             "`fnlkit.partition(public=0.1)`, which assigns a tenth of the samples to no client"
         )
-    given = np.asarray(federation.given, np.int64)[positions]
-    return Public(torch.from_numpy(np.ascontiguousarray(data.train[positions])), torch.from_numpy(given))
+    labels = np.asarray(federation.given, np.int64)[positions]
+    return Public(torch.from_numpy(np.ascontiguousarray(data.train[positions])), torch.from_numpy(labels))
 
 
 # ---- rules, protection, optimizer and method

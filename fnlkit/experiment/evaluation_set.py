@@ -61,9 +61,9 @@ class EvaluationSet:
         """
         from fnlkit.federated.client.scoring import sample_losses
 
-        out = {name: (logits.argmax(-1) == y).double().mean().item() for name, y in self.labels.items()}
-        out |= {"loss": sample_losses(logits, self.labels[self.name]).double().mean().item()}
-        return out | (self._measured(logits) if self.measure else {})
+        shares = {name: (logits.argmax(-1) == y).double().mean().item() for name, y in self.labels.items()}
+        shares |= {"loss": sample_losses(logits, self.labels[self.name]).double().mean().item()}
+        return shares | (self._measured(logits) if self.measure else {})
 
     def _measured(self, logits):
         """Compute the numbers of the user's measure by name."""

@@ -323,8 +323,8 @@ class Experiment:
         """Measure the shares of wrong labels that the global model and the cohort's local models have memorized."""
         truth = np.split(self._true_of_clients(), np.asarray(self.federation.client_offsets)[1:-1])
         shares = global_memorization(self.clients, step.model.weights, truth)
-        out = {f"global_{name}": value for name, value in shares.items()}
+        columns = {f"global_{name}": value for name, value in shares.items()}
         if "weights" in step.replies:
             shares = local_memorization(self.clients, step.replies.ids, step.replies["weights"], truth)
-            out |= {f"local_{name}": value for name, value in shares.items()}
-        return out
+            columns |= {f"local_{name}": value for name, value in shares.items()}
+        return columns

@@ -92,11 +92,11 @@ def _wandb(output, settings, history):
 
     folder = Path(os.environ.get("WANDB_DIR", output.parent))
     name = "".join("_" if c in "/\\#?%:" else c for c in output.stem)
-    found = sorted(glob(f"{escape(str(folder))}/wandb/*run-????????_??????-{escape(name)}-????????")) if history else []
+    folders = sorted(glob(f"{escape(str(folder))}/wandb/*run-????????_??????-{escape(name)}-????????")) if history else []
     where = {"project": os.environ.get("WANDB_PROJECT", "fnlkit"), "mode": os.environ.get("WANDB_MODE", "offline")}
     how = {"resume": "allow", "config": dict(settings), "settings": wandb.Settings(silent=True)}
-    run = wandb.init(**where, **how, dir=folder, name=name, id=f"{name}-{found[-1][-8:] if found else uuid4().hex[:8]}")
-    return run.log, len(history) if found else 0, lambda failed: run.finish(exit_code=int(failed))
+    run = wandb.init(**where, **how, dir=folder, name=name, id=f"{name}-{folders[-1][-8:] if folders else uuid4().hex[:8]}")
+    return run.log, len(history) if folders else 0, lambda failed: run.finish(exit_code=int(failed))
 
 
 def _mlflow(output, settings, history):
@@ -109,9 +109,11 @@ def _mlflow(output, settings, history):
     name, query = os.environ.get("MLFLOW_EXPERIMENT_NAME", "fnlkit"), f"attributes.run_name = {json.dumps(output.stem)}"
     known = client.get_experiment_by_name(name)
     number = known.experiment_id if known else client.create_experiment(name)
-    found = client.search_runs([number], query, order_by=["attributes.start_time DESC"], max_results=1) if history else []
-    run = (found[0] if found else client.create_run(number, run_name=output.stem)).info.run_id
-    client.log_batch(run, params=[] if found else [Param(key, str(value)) for key, value in settings.items()])
+    earlier_runs = (
+        client.search_runs([number], query, order_by=["attributes.start_time DESC"], max_results=1) if history else []
+    )
+    run = (earlier_runs[0] if earlier_runs else client.create_run(number, run_name=output.stem)).info.run_id
+    client.log_batch(run, params=[] if earlier_runs else [Param(key, str(value)) for key, value in settings.items()])
     client.update_run(run, "RUNNING")
 
     def log(numbers, step):

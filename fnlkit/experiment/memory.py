@@ -19,15 +19,15 @@ _SERVER_PARTS = ("aggregate", "rescale", "server", "prepare")
 
 def pack(clients: Sequence[Client], server: dict[str, Any]) -> dict[str, torch.Tensor]:
     """Convert the state to {name: tensor}: rows joined over their clients, states stacked, server memory unchanged."""
-    out = {f"server/{name}": torch.as_tensor(value) for name, value in server.items()}
+    tensors = {f"server/{name}": torch.as_tensor(value) for name, value in server.items()}
     for group in ("rows", "state"):
         names = sorted({name for c in clients for name in getattr(c, group) if not name.startswith("input/")})
         for name in names:
             owners = [c for c in clients if name in getattr(c, group)]
             values = [torch.as_tensor(getattr(c, group)[name]) for c in owners]
-            out[f"{group}/{name}"] = torch.cat(values) if group == "rows" else torch.stack(values)
-            out[f"{group}/{name}/clients"] = torch.tensor([c.id for c in owners])
-    return out
+            tensors[f"{group}/{name}"] = torch.cat(values) if group == "rows" else torch.stack(values)
+            tensors[f"{group}/{name}/clients"] = torch.tensor([c.id for c in owners])
+    return tensors
 
 
 def unpack(memory: dict[str, Any], clients: Sequence[Client], server: dict[str, Any], device: str) -> None:

@@ -145,8 +145,8 @@ class Selection:
     def arrays(self, model: Model, history: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
         """Collect the tensors of a run in addition to the chosen weights: the last model and `latest`."""
         rounds = sum(row["stage"] != "final" for row in history)
-        out = {} if self.round in (None, rounds - 1) else {"last": model.weights}
-        return out | ({} if self.latest is None else {self._name: self.latest})
+        tensors = {} if self.round in (None, rounds - 1) else {"last": model.weights}
+        return tensors | ({} if self.latest is None else {self._name: self.latest})
 
     @property
     def _name(self):

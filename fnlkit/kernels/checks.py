@@ -13,7 +13,7 @@ from fnlkit.kernels.threads import get_threads
 
 
 def array(value: ArrayLike, name: str, dtype: DTypeLike | None = None) -> np.ndarray:
-    """Return an argument as a numpy array.
+    """Convert an argument to a numpy array.
 
     Raises
     ------
@@ -31,7 +31,7 @@ def array(value: ArrayLike, name: str, dtype: DTypeLike | None = None) -> np.nda
 
 
 def real(value: ArrayLike, name: str, dimensions: int, shape: str) -> np.ndarray:
-    """Return a contiguous float32 or float64 array with the given number of dimensions."""
+    """Convert to a contiguous float32 or float64 array with the given number of dimensions."""
     values = array(value, name)
     if values.dtype.kind not in "fiu" or values.dtype.itemsize > 8:
         raise InputError(f"`{name}` must hold real numbers, found {values.dtype}; convert it to float32 or float64")
@@ -42,7 +42,7 @@ def real(value: ArrayLike, name: str, dimensions: int, shape: str) -> np.ndarray
 
 
 def contiguous(values: np.ndarray, dtype: DTypeLike) -> np.ndarray:
-    """Return values in C order that are not marked as read-only; the memory is that of `values` if possible.
+    """Bring values into C order, not marked as read-only; the memory is that of `values` if possible.
 
     numba would compile a kernel a second time for read-only arrays. Kernels do not write to their input.
     """
@@ -85,7 +85,7 @@ def finite(array: np.ndarray, name: str) -> None:
 
 
 def exponent_of_scale(array: np.ndarray, dtype: DTypeLike | None = None) -> int:
-    """Return the smallest e for which the array times 2**-e can be squared and summed in `dtype`.
+    """Find the smallest e for which the array times 2**-e can be squared and summed in `dtype`.
 
     0 for usual magnitudes; otherwise the largest magnitude is scaled to 0.5 ... 1.
     """
@@ -95,12 +95,12 @@ def exponent_of_scale(array: np.ndarray, dtype: DTypeLike | None = None) -> int:
 
 
 def holding(dtype: np.dtype, largest: int) -> np.dtype:
-    """Return the integer type if it can represent 0..largest, otherwise int64."""
+    """Choose the integer type if it can represent 0..largest, otherwise int64."""
     return dtype if dtype.kind in "iu" and largest <= np.iinfo(dtype).max else np.dtype(np.int64)
 
 
 def integers(value: ArrayLike, name: str, n: int, what: str) -> np.ndarray:
-    """Return a contiguous int64 array (n,)."""
+    """Convert to a contiguous int64 array (n,)."""
     values = array(value, name)
     if values.dtype.kind not in "iu" and values.size:
         raise InputError(f"`{name}` must hold integers, found {values.dtype}; use astype(int) if its values are whole")
@@ -117,7 +117,7 @@ def check_range(array: np.ndarray, name: str, below: int) -> None:
 
 
 def offsets(value: ArrayLike | None, n: int) -> np.ndarray:
-    """Return client offsets (K + 1,) int64; a single client if none are given."""
+    """Check client offsets (K + 1,) int64; a single client if none are given."""
     if value is None:
         return np.array([0, n])
     values = array(value, "client_offsets")

@@ -14,7 +14,7 @@ LEAST, DRAWS, LARGEST = 0.05, 10_000, 10.0
 
 
 def fit_transition(probabilities: ArrayLike, given: ArrayLike, *, passes: int = PASSES) -> NDArray[np.float64]:
-    """Return the transition matrix T[true, given] (C, C) of labels, by expectation maximization.
+    """Estimate the transition matrix T[true, given] (C, C) of labels by expectation maximization.
 
     A pass infers q(z) ~ p(z|x) T[z, y] and counts T from it (Dawid, Skene 1979, with a classifier in place of class shares).
 
@@ -40,12 +40,12 @@ def fit_transition(probabilities: ArrayLike, given: ArrayLike, *, passes: int = 
 
 
 def first_transition(classes: int) -> NDArray[np.float64]:
-    """Return the matrix (C, C) with which `fit_transition` begins."""
+    """The matrix (C, C) with which `fit_transition` begins."""
     return RIGHT * np.eye(classes) + (1 - RIGHT) / classes
 
 
 def count_expected(probabilities: ArrayLike, given: ArrayLike, matrix: ArrayLike) -> NDArray[np.float64]:
-    """Return the expected numbers of samples by true and given class (C, C); parameters as for `fit_transition`.
+    """Expected numbers of samples by true and given class (C, C); parameters as for `fit_transition`.
 
     The counts of several clients can be added.
     """
@@ -53,14 +53,14 @@ def count_expected(probabilities: ArrayLike, given: ArrayLike, matrix: ArrayLike
 
 
 def next_transition(counts: ArrayLike) -> NDArray[np.float64]:
-    """Return the matrix (C, C) from expected counts (C, C), with half a right label of each class added."""
+    """Update the matrix (C, C) from expected counts (C, C), with half a right label of each class added."""
     counts = np.asarray(counts, np.float64)
     counts = counts + 0.5 * np.eye(len(counts)) + 0.01
     return counts / counts.sum(1, keepdims=True)
 
 
 def usable_inverse(matrix: ArrayLike) -> NDArray[np.float64] | None:
-    """Return the inverse of a transition matrix (C, C), or None if it is singular or an entry exceeds 10."""
+    """Invert a transition matrix (C, C); None if it is singular or an entry exceeds 10."""
     try:
         inverse = np.asarray(invert_transition(matrix)[0], np.float64)
     except InputError:
@@ -69,7 +69,7 @@ def usable_inverse(matrix: ArrayLike) -> NDArray[np.float64] | None:
 
 
 def correct_agreement(predicted: ArrayLike, given: ArrayLike, inverse: ArrayLike) -> NDArray[np.float64]:
-    """Return values (M, n) whose mean estimates the accuracy of M classifiers.
+    """Compute values (M, n) whose mean estimates the accuracy of M classifiers.
 
     The value of a sample is inv(T)[given, predicted]: its expectation over the given label is 1 for the true class and 0 for
     any other class, if the labels follow T (Patrini et al., CVPR 2017, theorem 1, with the agreement in place of a loss).  The
@@ -91,7 +91,7 @@ def correct_agreement(predicted: ArrayLike, given: ArrayLike, inverse: ArrayLike
 
 
 def find_weights(products: ArrayLike, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Return the probability (M,) that each classifier has the largest accuracy; below 5 % it is 0.
+    """Probability (M,) that each classifier has the largest accuracy; below 5 % it is 0.
 
     The estimates are normal, with the means and covariances of the samples.
 
@@ -126,7 +126,7 @@ def find_weights(products: ArrayLike, rng: np.random.Generator) -> NDArray[np.fl
 
 
 def sum_products(values: ArrayLike) -> NDArray[np.float64]:
-    """Return the argument (M + 1, M + 1) of `find_weights` for values (M, n) of `correct_agreement`."""
+    """Sum values (M, n) of `correct_agreement` to the argument (M + 1, M + 1) of `find_weights`."""
     values = np.asarray(values, np.float64)
     rows = np.concatenate([np.ones((1, values.shape[1])), values])
     return rows @ rows.T

@@ -24,7 +24,7 @@ _RULES = ("cleanlab", "largest")
 
 
 def _row_pieces(offsets, classes, threads):
-    """Return row ranges for `threads` threads: any rows of a single client, or whole clients."""
+    """Divide rows among `threads` threads: any rows of a single client, or whole clients."""
     n = int(offsets[-1])
     pieces = even(n, min(threads, max(1, n * classes // _ENTRIES)))
     if len(offsets) > 2 and len(pieces) > 1:
@@ -35,7 +35,7 @@ def _row_pieces(offsets, classes, threads):
 
 
 def _label_sums(probs, labels, offsets, pieces, threads):
-    """Return sums and numbers (K, C) of the probabilities of the given labels."""
+    """Sums and numbers (K, C) of the probabilities of the given labels."""
     classes, clients = probs.shape[1], len(offsets) - 1
     copies = len(pieces) if clients == 1 else 1
     sums, members = np.zeros((copies, clients, classes)), np.zeros((copies, clients, classes), np.int64)
@@ -52,12 +52,12 @@ def _label_sums(probs, labels, offsets, pieces, threads):
 
 
 def thresholds_of(sums: np.ndarray, members: np.ndarray, absent: float = _ABSENT) -> np.ndarray:
-    """Return class thresholds (..., C) from sums and numbers (..., C) of the probabilities of the given labels."""
+    """Compute class thresholds (..., C) from sums and numbers (..., C) of the probabilities of the given labels."""
     return np.where(members > 0, np.maximum(sums / np.maximum(members, 1), _LEAST), absent)
 
 
 def confident_class(probabilities: np.ndarray, limits: np.ndarray) -> np.ndarray:
-    """Return the class (m,) that each sample is confident in, -1 for none; limits are (C,) or (m, C)."""
+    """Class (m,) that each sample is confident in, -1 for none; limits are (C,) or (m, C)."""
     reaches = probabilities >= limits - SLACK
     several = reaches.sum(1)
     return np.where(several == 0, -1, np.where(several == 1, reaches.argmax(1), probabilities.argmax(1)))
@@ -85,7 +85,7 @@ def class_thresholds(
     client_offsets: ArrayLike | None = None,
     threads: int | None = None,
 ) -> NDArray[np.float64]:
-    """Return the mean probability of each class over the samples labeled with that class.
+    """Mean probability of each class over the samples labeled with that class.
 
     Parameters
     ----------
@@ -139,7 +139,7 @@ def count_matrix(
     least_diagonal: int = 1,
     threads: int | None = None,
 ) -> NDArray[np.int64] | NDArray[np.float64]:
-    """Return the number of samples confidently predicted as each class under each given label: counts[true, given].
+    """Count the samples confidently predicted as each class under each given label: counts[true, given].
 
     Rule `cleanlab`: a sample counts for the class whose threshold is reached by the probability of this class.  If several
     classes reach their thresholds, the sample counts for the most probable class; if none does, for no class.  Rule `largest`:
@@ -221,7 +221,7 @@ def count_matrix(
 
 
 def _by_client(value, name, clients, classes, batched):
-    """Return numbers (K, C), given as (C,) or, for several clients, as (K, C)."""
+    """Check numbers (K, C), given as (C,) or, for several clients, as (K, C)."""
     array = checks.array(value, name, np.float64)
     if array.shape != (classes,) and not (batched and array.shape == (clients, classes)):
         shape = f"({classes},)" + (f" or ({clients}, {classes})" if batched else "")
@@ -240,7 +240,7 @@ def count_confident(
     largest: bool = False,
     threads: int | None = None,
 ) -> NDArray[np.int64]:
-    """Return counts (K, C, C) of confident samples by thresholds (K, C), of checked arguments; see `count_matrix`."""
+    """Count confident samples (K, C, C) by thresholds (K, C), of checked arguments; see `count_matrix`."""
     classes, clients = probs.shape[1], len(offsets) - 1
     threads = checks.thread_count(threads)
     pieces = _row_pieces(offsets, classes, threads)
@@ -259,7 +259,7 @@ def count_confident(
 
 
 def exact_limits(thresholds: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Return thresholds (K, C) less the tolerance, in `dtype` and padded with infinity to whole vectors."""
+    """Subtract the tolerance from thresholds (K, C), in `dtype` and padded with infinity to whole vectors."""
     exact, width = thresholds - SLACK, 64 // dtype.itemsize
     limits = np.full((len(exact), -(-exact.shape[1] // width) * width), np.inf, dtype)
     near = exact.astype(dtype)
@@ -269,7 +269,7 @@ def exact_limits(thresholds: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 
 def calibrate_counts(found: np.ndarray, members: np.ndarray) -> np.ndarray:
-    """Return counts (K, C, C) whose columns (given labels) sum to the numbers of samples (K, C), by largest remainders."""
+    """Scale counts (K, C, C) so that columns (given labels) sum to the numbers of samples (K, C), by largest remainders."""
     # The order of the operations is cleanlab's, so that equal rounding errors break ties between remainders.
     given = found.swapaxes(1, 2)
     scaled = (given.swapaxes(1, 2) / np.maximum(given.sum(2), 1e-100)[:, None] * members[:, None]).swapaxes(1, 2)
@@ -278,7 +278,7 @@ def calibrate_counts(found: np.ndarray, members: np.ndarray) -> np.ndarray:
 
 
 def round_rows(numbers: np.ndarray) -> np.ndarray:
-    """Return numbers (..., m) as int64 whose sums over the last axis are the rounded sums, by largest remainders."""
+    """Round numbers (..., m) to int64 whose sums over the last axis are the rounded sums, by largest remainders."""
     whole = np.rint(numbers)
     missing = np.rint(numbers.sum(-1, keepdims=True)) - whole.sum(-1, keepdims=True)
     # If too few, increase the entries that were rounded down most, the last of equal entries first; if too many, the reverse.

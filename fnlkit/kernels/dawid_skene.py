@@ -49,7 +49,7 @@ def dawid_skene(
     prior: float = 0.1,
     strength: float = 3.0,
 ) -> DawidSkene:
-    """Return the DawidSkene of votes, by expectation maximization from the shares of votes.
+    """Fit the model of Dawid and Skene to votes by expectation maximization from the shares of votes.
 
     An annotator gives label l to a sample of class t with probability error[a, t, l], independently of the others.  The error
     rates of an annotator are shrunk to those of all annotators, so that an annotator with few votes has nearly these.  The

@@ -22,7 +22,7 @@ def lid(
     variant: Literal["paper", "fedcorr"] = "paper",
     threads: int | None = None,
 ) -> NDArray[np.float64]:
-    """Return the local intrinsic dimensionality of each point among the points of its client.
+    """Local intrinsic dimensionality of each point among the points of its client.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ def lid_scores(
     copies: Literal["once", "each"] = "once",
     threads: int | None = None,
 ) -> LidScores:
-    """Return the LidScores of clients: FedCorr's LID score, in which equal points of a client count once.
+    """FedCorr's LID score of clients, in which equal points of a client count once.
 
     In the formula, a point with a copy among its neighbors has dimension 0, and a point whose k nearest points are copies of
     each other has dimension 1e6; a few copies decide the mean.
@@ -164,7 +164,7 @@ def lid_score(
     copies: Literal["once", "each"] = "once",
     threads: int | None = None,
 ) -> NDArray[np.float64]:
-    """Return the mean local intrinsic dimensionality of each client, the score of `lid_scores`.
+    """Mean local intrinsic dimensionality of each client, the score of `lid_scores`.
 
     Parameters and errors as in `lid_scores`.
 

@@ -16,7 +16,7 @@ from fnlkit.kernels import checks
 def flip_labels(
     labels: ArrayLike, T: ArrayLike, uniforms: ArrayLike, *, threads: int | None = None
 ) -> NDArray[np.integer[Any]]:
-    """Return labels drawn from the rows of a transition matrix: class c for label y with probability T[y, c].
+    """Draw labels from the rows of a transition matrix: class c for label y with probability T[y, c].
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def randomized_response(
     *,
     threads: int | None = None,
 ) -> NDArray[np.integer[Any]]:
-    """Return labels kept with probability `keep`, otherwise replaced by another class, all equally likely.
+    """Keep labels with probability `keep`, otherwise replace them by another class, all equally likely.
 
     Parameters
     ----------

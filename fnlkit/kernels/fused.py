@@ -168,19 +168,19 @@ class FusedCohort:
         self._none, self._nothing = np.zeros((0, 0, 0), real), np.zeros((0, 0), real)
 
     def _spread(self, vectors):
-        """Return vectors (K, P + H) as one row of each network, with space after the last weight."""
+        """Copy vectors (K, P + H) to one row of each network, with space after the last weight."""
         out = _aligned(len(vectors) * self.networks, self.size + SPARE, vectors.dtype)
         out[:, : self.size] = vectors.reshape(len(out), -1)
         return out
 
     @property
     def weights(self) -> np.ndarray:
-        """Return the weights (K, P + H)."""
+        """The weights (K, P + H)."""
         return self.theta[:, : self.size].reshape(len(self.order), -1)
 
     @property
     def gradients(self) -> np.ndarray:
-        """Return the gradients (K, P + H) of the last step, if it had momentum 0."""
+        """The gradients (K, P + H) of the last step, if it had momentum 0."""
         return self.velocity[:, : self.size].reshape(len(self.order), -1)
 
     def replace_weights(self, pick: Any, weights: np.ndarray) -> None:
@@ -218,7 +218,7 @@ class FusedCohort:
     def forward(
         self, who: np.ndarray, at: np.ndarray, size: int, *, mixed: bool = True, start: bool = False, steps: int = 1
     ) -> Any:
-        """Return logits (g N, B, C) and the last hidden layer (g N, B, width) of g clients in a step.
+        """Compute logits (g N, B, C) and the last hidden layer (g N, B, width) of g clients in a step.
 
         Parameters
         ----------
@@ -261,7 +261,7 @@ class FusedCohort:
             list(self.threads.map(advance, ends[:-1], ends[1:]))
 
     def _descent(self, steps, start):
-        """Return the kernel's Descent."""
+        """Make the kernel's Descent."""
         real, adam, k, count = start.dtype, steps.optimizer == "adam", len(start), self.order.shape[1]
         if steps.optimizer not in ("sgd", "adam"):
             raise InputError(f"must be sgd or adam, found {steps.optimizer!r}", parameter="optimizer")
@@ -290,7 +290,7 @@ class FusedCohort:
 
 
 def _aligned(count, size, real):
-    """Return zeros (count, size or a few more) whose rows begin at multiples of 64 bytes, as long as a vector register."""
+    """Allocate zeros (count, size or a few more) whose rows begin at multiples of 64 bytes, as long as a vector register."""
     row = -(-size * real.itemsize // 64) * 64
     raw = np.zeros(count * row + 64, np.uint8)
     return raw[-raw.ctypes.data % 64 :][: count * row].view(real).reshape(count, -1)
@@ -300,7 +300,7 @@ _MODULES: dict[str, Any] = {"lenet5": lenet5, "mlp": mlp}
 
 
 def fused_parameters(net: tuple[Any, ...]) -> int:
-    """Return the number of weights P of a network description.
+    """Number of weights P of a network description.
 
     Raises
     ------
@@ -356,7 +356,7 @@ def fused_fit(
 def fused_forward(
     net: tuple[Any, ...], theta: np.ndarray, x: np.ndarray, *, features: bool = False, **samples: Any
 ) -> np.ndarray:
-    """Return the logits (n, C) of samples in the type of `theta`; NaN for a sample with NaN or infinity.
+    """Compute logits (n, C) of samples in the type of `theta`; NaN for a sample with NaN or infinity.
 
     The logits of a pair are the logarithms of the mean probabilities of both networks.
 
@@ -383,17 +383,17 @@ def _log_softmax(logits):
 
 
 def single_network(net: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return the network of a pair, or the network itself."""
+    """The network of a pair, or the network itself."""
     return net[1] if isinstance(net, tuple) and len(net) == 2 and net[0] == "pair" else net
 
 
 def widths_of(net: tuple[Any, ...]) -> tuple[int, ...]:
-    """Return the sizes of the input and output of the linear layers of a network."""
+    """Sizes of the input and output of the linear layers of a network."""
     return (*lenet5.WIDTHS, net[2]) if net[0] == "lenet5" else net[1]
 
 
 def shape_of(net: tuple[Any, ...]) -> tuple[int, ...]:
-    """Return the integers of the description of a single network."""
+    """Integers of the description of a single network."""
     if isinstance(net, tuple) and len(net) == 3 and net[0] == "lenet5" and net[1] in (1, 3) and net[2] >= 1:
         return int(net[1]), int(net[2])
     if isinstance(net, tuple) and len(net) == 2 and net[0] == "mlp" and len(net[1]) >= 2 and min(net[1]) >= 1:
@@ -405,7 +405,7 @@ def shape_of(net: tuple[Any, ...]) -> tuple[int, ...]:
 
 
 def _array(name, value, dtype, shape):
-    """Return a contiguous, writable array of a type; None in `shape` allows any length."""
+    """Check a contiguous, writable array of a type; None in `shape` allows any length."""
     value = np.asarray(value)
     fits = value.ndim == len(shape) and all(want in (None, got) for want, got in zip(shape, value.shape, strict=True))
     if not fits:
@@ -417,7 +417,7 @@ def _array(name, value, dtype, shape):
 
 
 def _samples(net, x, mean, std, image, real):
-    """Return bytes or numbers (n, H, W, C); samples that are not images are stored along W."""
+    """Check bytes or numbers (n, H, W, C); samples that are not images are stored along W."""
     x = np.asarray(x)
     if x.ndim < 2 or not (x.dtype == np.uint8 or np.issubdtype(x.dtype, np.floating)):
         raise InputError(f"`x` must be uint8 or float with shape (n, ...), found {x.dtype} {x.shape}")
@@ -449,7 +449,7 @@ def _samples(net, x, mean, std, image, real):
 
 
 def _augment(augment, order, picture):
-    """Return all random choices as the kernel's Augment, after checking them against `order`."""
+    """Make the kernel's Augment of all random choices, after checking them against `order`."""
     k, count, batch = order.shape
     shift, center = np.zeros((k, 0, 0, 2), np.int64), np.zeros((k, 0, 0, 2), np.int64)
     flip, partner, share = np.zeros((k, 0, 0), bool), np.zeros((k, 0, 0), np.int64), np.zeros((k, 0))

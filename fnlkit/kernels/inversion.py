@@ -21,7 +21,7 @@ _LANES_SIZE = 32
 def invert_transition(
     T: ArrayLike, *, ridge: float | None = None, threads: int | None = None
 ) -> tuple[NDArray[np.floating[Any]], NDArray[np.float64] | np.float64]:
-    """Return the inverses of transition matrices and their condition numbers.
+    """Invert transition matrices, and compute their condition numbers.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ def _must_be_stochastic(stack):
 
 
 def _inverse(stack, threads):
-    """Return inverses (N, C, C) and condition numbers (N,); infinity or NaN for singular matrices."""
+    """Compute inverses (N, C, C) and condition numbers (N,); infinity or NaN for singular matrices."""
     inverses, conditions = np.empty_like(stack), np.empty(len(stack))
     size = stack.shape[1]
     pieces = even(len(stack), min(threads, 1 + stack.size // 65536))
@@ -147,7 +147,7 @@ def _ridge_inverse(stack, ridge):
 def apply_inverse(
     T: ArrayLike, vectors: ArrayLike, *, ridge: float | None = None, threads: int | None = None
 ) -> NDArray[np.floating[Any]]:
-    """Return ``vectors @ inverse(T)``: distributions over true labels from distributions over given labels.
+    """Compute ``vectors @ inverse(T)``: distributions over true labels from distributions over given labels.
 
     A row vector of true-label probabilities becomes row @ T over given labels; this function inverts that.  Entries can be
     negative: see `project_to_simplex`.

@@ -19,7 +19,7 @@ def learn_matrix(
     factor: np.ndarray | None = None,
     floor: float = 1e-12,
 ) -> np.ndarray:
-    """Return values (C, C) float64 after Adam steps on the mean loss of all samples.
+    """Learn values (C, C) float64 by Adam steps on the mean loss of all samples.
 
     The loss is -log((p T)_y + floor), where T is the positive part of base + values with rows scaled to sum to 1; with
     `factor`, factor / ((p T)_y + floor).

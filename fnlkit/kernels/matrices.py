@@ -27,7 +27,7 @@ TRIES = 10_000
 
 
 def class_map(name: str, classes: int) -> np.ndarray:
-    """Return the published map of a data set as (C,) int64: the class with which each class is confused, or the class itself.
+    """Published map of a data set, (C,) int64: the class with which each class is confused, or the class itself.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def class_map(name: str, classes: int) -> np.ndarray:
 
 
 def map_classes(target: np.ndarray, rate: float) -> np.ndarray:
-    """Return T of class-dependent noise: class c becomes target[c] with probability `rate`.
+    """T of class-dependent noise: class c becomes target[c] with probability `rate`.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def map_classes(target: np.ndarray, rate: float) -> np.ndarray:
 
 
 def symmetric(classes: int, rate: float, include_true: bool = False) -> np.ndarray:
-    """Return T of uniform noise.
+    """T of uniform noise.
 
     Without the true class T[i, i] = 1 - rate, and the other classes share `rate` equally.  With `include_true` a label is
     drawn from all classes with probability `rate`, so the share of wrong labels is rate (C - 1) / C.
@@ -86,7 +86,7 @@ def symmetric(classes: int, rate: float, include_true: bool = False) -> np.ndarr
 
 
 def random(classes: int, rate: float, rng: np.random.Generator, spread: float = 0.05) -> np.ndarray:
-    """Return T of FedDPCont's random noise (Di 2024, Sec. 5).
+    """T of FedDPCont's random noise (Di 2024, Sec. 5).
 
     T[i, i] = 1 - (rate + U(-spread, spread)); Dirichlet(1, ..., 1) shares divide the rest of a row.  The paper prints
     rate + U for the diagonal, but the stated rates are noise rates, so the diagonal is 1 minus that value.
@@ -102,7 +102,7 @@ def random(classes: int, rate: float, rng: np.random.Generator, spread: float = 
 def sparse(
     classes: int, level: float, sparsity: float, rng: np.random.Generator, shares: np.ndarray | None = None
 ) -> np.ndarray:
-    """Return T by the construction of confident learning (Northcutt 2021), here with true classes in rows.
+    """T by the construction of confident learning (Northcutt 2021), here with true classes in rows.
 
     The diagonal is drawn uniformly among all diagonals with mean 1 - level.  A share `sparsity` of the off-diagonal entries is
     0, spread evenly over the rows, with at least one positive entry per row; Dirichlet(1) shares divide the rest of the row.
@@ -142,7 +142,7 @@ def sparse(
 
 
 def pairs(classes: int, level: float, rng: np.random.Generator) -> np.ndarray:
-    """Return T that confuses random disjoint pairs of classes, both ways with probability `level`.
+    """T that confuses random disjoint pairs of classes, both ways with probability `level`.
 
     FedLN's Definition 2.2 names this matrix for a noise sparsity of 1. If the number of classes is odd, the last
     three classes form a cycle.
@@ -169,7 +169,7 @@ def _sparse_once(classes, trace, sparsity, rng):
 
 
 def _draw_bounded_sum(count, total, rng, sweeps=30):
-    """Return `count` numbers in [0, 1] with sum `total`, uniform among all such vectors, by Gibbs steps on disjoint pairs."""
+    """Draw `count` numbers in [0, 1] with sum `total`, uniform among all such vectors, by Gibbs steps on disjoint pairs."""
     x = np.full(count, total / count)
     half = count // 2
     for _ in range(sweeps):
@@ -183,7 +183,7 @@ def _draw_bounded_sum(count, total, rng, sweeps=30):
 
 
 def sparse_as_fedln(classes: int, level: float, sparsity: float, rng: np.random.Generator) -> np.ndarray:
-    """Return T as the public code of FedLN builds it (Tsouvalas 2024), with equal diagonal entries.
+    """T as the public code of FedLN builds it (Tsouvalas 2024), with equal diagonal entries.
 
     Each class keeps probability 1 - level and spreads `level` equally over max(ceil((C - 1)(1 - sparsity)), 1) other
     classes, drawn at random. The count uses the same floating-point expression: 11 classes with sparsity 0.7 give 4 instead
@@ -199,7 +199,7 @@ def sparse_as_fedln(classes: int, level: float, sparsity: float, rng: np.random.
 
 
 def draw(labels: np.ndarray, T: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Return labels (n,) drawn independently from the rows of T that `labels` select.
+    """Draw labels (n,) independently from the rows of T that `labels` select.
 
     A row with 1 on the diagonal never changes a label.
     """
@@ -209,7 +209,7 @@ def draw(labels: np.ndarray, T: np.ndarray, rng: np.random.Generator) -> np.ndar
 
 
 def exact(labels: np.ndarray, T: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Return labels (n,) with exactly the counts of T, at random positions.
+    """Draw labels (n,) with exactly the counts of T, at random positions.
 
     Expected counts are rounded down; the largest remainders receive the samples that are missing to the rounded total.  The
     overall noise then differs from the requested noise by at most half a sample (the public construction truncates).

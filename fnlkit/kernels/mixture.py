@@ -63,7 +63,7 @@ def gaussians(
 
 
 def two_components(values: ArrayLike, *, seed: int = 0) -> TwoComponents:
-    """Return the TwoComponents of values (n,).
+    """Fit two Gaussians to values (n,).
 
     A mixture of two always splits the values unless all are equal, even if there is only one group: `upper` marks the larger
     values and does not prove two groups.  Equal values (and fewer than two) give no True.
@@ -88,7 +88,7 @@ def two_components(values: ArrayLike, *, seed: int = 0) -> TwoComponents:
 
 
 def lower_probability(values: np.ndarray, *, seed: int = 0, steps: int = 10) -> np.ndarray:
-    """Return the probability (n,) that each value belongs to the fitted Gaussian with the smaller mean.
+    """Probability (n,) that each value belongs to the fitted Gaussian with the smaller mean.
 
     Values are first scaled to [0, 1], and EM makes few steps, as in DivideMix.  Equal values all get 1.
 
@@ -114,7 +114,7 @@ def lower_probability(values: np.ndarray, *, seed: int = 0, steps: int = 10) -> 
 
 
 def higher_group(matrix: np.ndarray, *, votes: int = 9, missing: str = "least") -> np.ndarray:
-    """Return which rows (N,) bool of a matrix belong to the Gaussian with the larger mean, of two that are fitted.
+    """Select rows (N,) bool of a matrix that belong to the Gaussian with the larger mean, of two that are fitted.
 
     Columns are scaled to [0, 1].  The mixture is fitted with the seeds 0 to `votes` - 1, and the most frequent grouping is
     returned.  Equal rows (and fewer than two) give no True.
@@ -153,7 +153,7 @@ def higher_group(matrix: np.ndarray, *, votes: int = 9, missing: str = "least") 
 
 
 def fit_from(values: np.ndarray, start: np.ndarray | None = None, *, steps: int = 100, least: float = 1e-6) -> np.ndarray:
-    """Return (3, 2): means, variances and shares of two Gaussians fitted to values by EM, the smaller mean first.
+    """Fit two Gaussians to values by EM: (3, 2) means, variances and shares, the smaller mean first.
 
     Parameters
     ----------

@@ -19,7 +19,7 @@ CHANCE = 0.05
 
 
 def nearest(points: np.ndarray, k: int) -> tuple[Any, ...]:
-    """Return distances (n, k) and positions (n, k) of the k nearest other samples, nearest first, and exact rows (m,).
+    """Find distances (n, k) and positions (n, k) of the k nearest other samples, nearest first, and exact rows (m,).
 
     Up to `EXACT` samples or `COLUMNS` columns, all rows are exact.  Otherwise every n / `SAMPLED`-th row is exact, and other
     rows can miss a neighbor: they contain true distances, but of samples that are not always the nearest.
@@ -43,13 +43,13 @@ def nearest(points: np.ndarray, k: int) -> tuple[Any, ...]:
 
 
 def sample_positions(points: np.ndarray) -> np.ndarray:
-    """Return the positions whose neighbors are searched for exactly: all of a small site, else every n / `SAMPLED`-th."""
+    """Choose positions whose neighbors are searched for exactly: all of a small site, else every n / `SAMPLED`-th."""
     small = len(points) <= EXACT or points.shape[1] <= COLUMNS
     return np.arange(len(points)) if small else np.linspace(0, len(points) - 1, SAMPLED).astype(np.int64)
 
 
 def exact(points: np.ndarray, rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return distances (m, k) and positions (m, k) of the exact k nearest other samples of some rows (m,)."""
+    """Find distances (m, k) and positions (m, k) of the exact k nearest other samples of some rows (m,)."""
     most = min(k + SPARE, len(points) - 1)
     if len(points) <= DIRECT:
         near = _by_products(points, rows, most)
@@ -71,7 +71,7 @@ def exact(points: np.ndarray, rows: np.ndarray, k: int) -> tuple[np.ndarray, np.
 
 
 def _by_products(points, rows, most):
-    """Return the positions (m, most) of near samples by inner products in float64."""
+    """Find the positions (m, most) of near samples by inner products in float64."""
     centered = np.asarray(points, np.float64) - np.mean(points, 0, dtype=np.float64)
     squares = (centered**2).sum(1)
     distances = squares[rows, None] + squares - 2 * centered[rows] @ centered.T
@@ -80,7 +80,7 @@ def _by_products(points, rows, most):
 
 
 def _distances(points, rows, near):
-    """Return the distances (m, k) float64 of samples `rows` (m,) to samples `near` (m, k)."""
+    """Compute the distances (m, k) float64 of samples `rows` (m,) to samples `near` (m, k)."""
     away = np.empty(near.shape)
     size = max(1, 2_000_000 // (near.shape[1] * points.shape[1]))  # rows whose differences fit into the cache
     for start in range(0, len(rows), size):
@@ -91,7 +91,7 @@ def _distances(points, rows, near):
 
 
 def near_and_typical(away: np.ndarray, samples: int | None = None, among: int | None = None) -> tuple[float, float]:
-    """Return the distance below which a sample and its nearest neighbor are near copies, and the typical one; 0 if unknown.
+    """Distance below which a sample and its nearest neighbor are near copies, and the typical one; 0 if unknown.
 
     In d dimensions, the distance to the nearest neighbor exceeds r with probability 2^-(r / median)^d. d follows from
     the quartiles of the logarithm. The threshold is the distance at which such a pair occurs by chance with probability
@@ -119,7 +119,7 @@ def near_and_typical(away: np.ndarray, samples: int | None = None, among: int | 
 
 
 def far_out(points: np.ndarray, away: np.ndarray, rows: np.ndarray, k: int) -> np.ndarray:
-    """Return whether the k-th neighbor of each point (n,) is far out: Tukey's third quartile plus three interquartile ranges.
+    """Whether the k-th neighbor of each point (n,) is far out: Tukey's third quartile plus three interquartile ranges.
 
     Parameters
     ----------

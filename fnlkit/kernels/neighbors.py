@@ -31,7 +31,7 @@ LARGEST_PRODUCT = 4096
 
 
 def origin(points: np.ndarray) -> np.ndarray:
-    """Return a center (d,) of points; relative to it, inner products lose fewer digits of a distance.
+    """Choose a center (d,) of points; relative to it, inner products lose fewer digits of a distance.
 
     The center is rounded to a power of two below the spread, so that points on a grid stay on the grid and ties stay ties.
     """
@@ -41,7 +41,7 @@ def origin(points: np.ndarray) -> np.ndarray:
 
 
 def center(points: np.ndarray, dtype: DTypeLike) -> np.ndarray:
-    """Return the points (n, d) in `dtype` relative to their center, scaled by a power of two if squares would overflow."""
+    """Center points (n, d) in `dtype`, scaled by a power of two if squares would overflow."""
     points = np.ldexp(points, -checks.exponent_of_scale(points, dtype))
     points -= origin(points)
     return np.ldexp(points, -checks.exponent_of_scale(points, dtype), out=points).astype(dtype, copy=False)
@@ -56,12 +56,12 @@ def _pools(*loaded):
 
 
 def blas_threads(threads: int | None) -> AbstractContextManager[object]:
-    """Return a context in which each call of BLAS and LAPACK uses `threads` threads."""
+    """Limit each call of BLAS and LAPACK to `threads` threads within a context."""
     return _pools("scipy.linalg" in sys.modules, "faiss" in sys.modules).limit(limits=threads, user_api="blas")
 
 
 def on_one_blas_thread(function: Callable[..., T]) -> Callable[..., T]:
-    """Return a function whose calls of BLAS use one thread: small products beside a busy process wait for other threads."""
+    """Let a function's calls of BLAS use one thread: small products beside a busy process wait for other threads."""
 
     @functools.wraps(function)
     def call(*arguments: Any, **options: Any) -> T:
@@ -73,7 +73,7 @@ def on_one_blas_thread(function: Callable[..., T]) -> Callable[..., T]:
 
 @functools.cache
 def _half_product(dtype):
-    """Return a function that writes the lower triangle of ``own @ own.T`` to the corner of its second argument.
+    """Make a function that writes the lower triangle of ``own @ own.T`` to the corner of its second argument.
 
     It calls BLAS's syrk by its address: scipy's wrapper keeps the GIL, and numpy's product of a matrix with itself spends the
     saved time on copying. Without ctypes, numpy computes the whole product.
@@ -122,7 +122,7 @@ def vote_by_products(
     draws: np.ndarray,
     threads: int,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return votes (n,) int64 and shares (n,) for clients small enough for a matrix of all inner products.
+    """Compute votes (n,) int64 and shares (n,) for clients small enough for a matrix of all inner products.
 
     `groups` (n,) or (0,): samples of the same group are no neighbors.
     """
@@ -171,7 +171,7 @@ def vote_by_products(
 
 @functools.cache
 def _faiss():
-    """Return the module faiss, which only this file imports, or None if it is not installed."""
+    """Import faiss, which only this file imports; None if it is not installed."""
     try:
         import faiss
     except ImportError:
@@ -191,7 +191,7 @@ def _nearest_by_sklearn(points, rows, count, threads):
 def nearest(
     points: np.ndarray, k: int, *, rows: np.ndarray | None = None, include_self: bool = False, threads: int = 1
 ) -> np.ndarray:
-    """Return the positions (m, k) of the k nearest other points, nearest first, in float32 by FAISS or else scikit-learn.
+    """Find the positions (m, k) of the k nearest other points, nearest first, in float32 by FAISS or else scikit-learn.
 
     Points exactly as far as the k-th are in the order of the library.
 
@@ -219,7 +219,7 @@ def nearest(
 
 
 def _others(found, rows):
-    """Return neighbors (m, k) from those (m, k + 1) that contain the row itself."""
+    """Remove the row itself from its neighbors (m, k + 1): (m, k)."""
     out = np.empty((len(found), found.shape[1] - 1), np.int64)
     compiled.drop_self(found, rows, out)
     return out
@@ -239,7 +239,7 @@ def _faiss_threads(threads):
 
 
 def nearest_in_lists(points: np.ndarray, k: int, *, threads: int = 1) -> np.ndarray:
-    """Return the positions (n, k) of near other points in time n sqrt(n); -1 if fewer were found.
+    """Find the positions (n, k) of near other points in time n sqrt(n); -1 if fewer were found.
 
     FAISS's inverted lists: points are clustered, and a point is compared with those of the nearest clusters.  Near copies are
     found, because they are in the same cluster.  Without copies, another point can be nearer: of 11,000 Gaussian points, 25 %
@@ -276,7 +276,7 @@ def vote_by_index(
     draws: np.ndarray,
     threads: int,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return votes (n,) int64 and shares (n,) for a large set; `groups` as for `vote_by_products`."""
+    """Compute votes (n,) int64 and shares (n,) for a large set; `groups` as for `vote_by_products`."""
     votes, shares = np.empty(len(labels), np.int64), np.empty(len(labels))
     # All others of the largest group can be nearer than the first neighbor of another group.
     largest = int(np.unique(groups, return_counts=True)[1].max()) - 1 if len(groups) else 0

@@ -14,7 +14,7 @@ from fnlkit.kernels import checks
 
 
 def project_to_simplex(v: ArrayLike, *, threads: int | None = None) -> NDArray[np.floating[Any]]:
-    """Return the nearest probability vector, in Euclidean distance, of each vector on the last axis.
+    """Find the nearest probability vector, in Euclidean distance, of each vector on the last axis.
 
     Parameters
     ----------

@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 
 
 def confusion(true: np.ndarray, other: np.ndarray, classes: int) -> np.ndarray:
-    """Return counts (C, C) with true labels in rows and the other labels in columns.
+    """Count samples (C, C) with true labels in rows and the other labels in columns.
 
     Parameters
     ----------
@@ -23,7 +23,7 @@ def confusion(true: np.ndarray, other: np.ndarray, classes: int) -> np.ndarray:
 
 
 def memorization(predicted: np.ndarray, given: np.ndarray, true: np.ndarray) -> dict[str, float]:
-    """Return shares of correct, memorized and wrong predictions on clean and on mislabeled samples.
+    """Shares of correct, memorized and wrong predictions on clean and on mislabeled samples.
 
     A prediction is memorized if it equals the wrong given label (FLR, Kim 2024, Table 1).
 
@@ -50,7 +50,7 @@ def memorization(predicted: np.ndarray, given: np.ndarray, true: np.ndarray) -> 
 
 
 def client_levels(labels: np.ndarray, true: np.ndarray, offsets: np.ndarray, indices: np.ndarray) -> np.ndarray:
-    """Return the share of wrong labels of each client (N,); 0 for a client without samples."""
+    """Share of wrong labels of each client (N,); 0 for a client without samples."""
     wrong = (np.asarray(labels) != np.asarray(true))[indices]
     sums = np.add.reduceat(np.append(wrong, False).astype(np.float64), offsets[:-1])
     sizes = np.diff(offsets)
@@ -58,7 +58,7 @@ def client_levels(labels: np.ndarray, true: np.ndarray, offsets: np.ndarray, ind
 
 
 def transition(counts: np.ndarray) -> np.ndarray:
-    """Return T (..., C, C) of counts[true, given] with rows that sum to 1; a class without samples gets the identity's row."""
+    """Scale the rows of counts[true, given] to sum to 1: T (..., C, C); a class without samples gets the identity's row."""
     counts = np.asarray(counts, np.float64)
     totals = counts.sum(-1, keepdims=True)
     out, empty = counts / np.where(totals > 0, totals, 1), totals[..., 0] <= 0
@@ -68,7 +68,7 @@ def transition(counts: np.ndarray) -> np.ndarray:
 
 
 def transition_errors(estimated: np.ndarray, counts: np.ndarray) -> dict[str, float]:
-    """Return transition_cosine and transition_error of an estimate (C, C) against counts of labels.
+    """Compare an estimate (C, C) with counts of labels: transition_cosine and transition_error.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ def transition_errors(estimated: np.ndarray, counts: np.ndarray) -> dict[str, fl
 
 
 def anchor_transition(probabilities: np.ndarray, *, percentile: float = 97.0, average: bool = False) -> np.ndarray:
-    """Return T (C, C) with rows that sum to 1: row j is the prediction at the anchor sample of class j.
+    """Estimate T (C, C) with rows that sum to 1: row j is the prediction at the anchor sample of class j.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ def anchor_transition(probabilities: np.ndarray, *, percentile: float = 97.0, av
 
 
 def auc(scores: np.ndarray, positive: np.ndarray) -> float | None:
-    """Return the area under the ROC curve of scores (n,) for a mask (n,); ties count half; None for a single class.
+    """Area under the ROC curve of scores (n,) for a mask (n,); ties count half; None for a single class.
 
     Mann and Whitney's statistic, so that commands without torch, scikit-learn and SciPy can import this file.
     """
@@ -123,7 +123,7 @@ def auc(scores: np.ndarray, positive: np.ndarray) -> float | None:
 
 
 def allot(number: int, weights: ArrayLike) -> np.ndarray:
-    """Return whole numbers that sum to `number`, proportional to weights (m,), largest remainders first."""
+    """Divide `number` into whole numbers proportional to weights (m,), largest remainders first."""
     exact = number * np.asarray(weights, np.float64) / max(np.sum(weights), 1e-300)
     out = np.floor(exact).astype(np.int64)
     out[np.argsort(out - exact, kind="stable")[: int(number - out.sum())]] += 1
@@ -131,7 +131,7 @@ def allot(number: int, weights: ArrayLike) -> np.ndarray:
 
 
 def effective_size(groups: np.ndarray) -> float:
-    """Return the number of independent observations among samples of these groups (n,): (sum n_g)^2 / sum n_g^2 (Kish 1965).
+    """Number of independent observations among samples of these groups (n,): (sum n_g)^2 / sum n_g^2 (Kish 1965).
 
     It treats all samples of a group as one observation, which is exact if they share their errors and cautious otherwise.  It
     is the number of groups if they have equal sizes, and smaller otherwise.

@@ -13,7 +13,7 @@ from fnlkit.core.errors import InputError
 
 
 def stream(seed: int, purpose: str, round: int = 0, client: int | np.integer = 0) -> np.random.Generator:
-    """Return the generator for a purpose, round and client.
+    """Open the random stream for a purpose, round and client.
 
     Calls with equal keys return generators that draw the same numbers on every engine, in every process and after a resume.
 
@@ -39,7 +39,7 @@ def stream(seed: int, purpose: str, round: int = 0, client: int | np.integer = 0
 
 
 def derive_key(secret: bytes, *facts: object) -> bytes:
-    """Return 32 bytes that depend on a secret and on every fact (HMAC-SHA256); they reveal nothing about the secret.
+    """Derive 32 bytes from a secret and every fact (HMAC-SHA256); they reveal nothing about the secret.
 
     Parameters
     ----------
@@ -84,11 +84,11 @@ class HiddenStream:
         self._count = 0
 
     def with_facts(self, *facts: object) -> HiddenStream:
-        """Return the stream for additional facts, independent of earlier draws from this stream."""
+        """Derive the stream for additional facts, independent of earlier draws from this stream."""
         return HiddenStream(self._key, *facts)
 
     def random(self, size: int | tuple[int, ...]) -> np.ndarray:
-        """Return uniform draws in (0, 1) as float64 of shape `size`, with 52 random bits each.
+        """Draw uniform float64 numbers in (0, 1) of shape `size`, with 52 random bits each.
 
         Raises
         ------
@@ -102,12 +102,12 @@ class HiddenStream:
         return ((np.frombuffer(data, "<u8") >> 12) + 0.5).reshape(size) / 2**52
 
     def standard_normal(self, size: int | tuple[int, ...]) -> np.ndarray:
-        """Return normal draws as float64 of shape `size`; see `random`."""
+        """Draw normal float64 numbers of shape `size`; see `random`."""
         from scipy.special import ndtri
 
         return ndtri(self.random(size))
 
     def generator(self) -> np.random.Generator:
-        """Return a numpy Generator seeded with 256 bits of this stream, for draws that are never revealed individually."""
+        """Make a numpy Generator seeded with 256 bits of this stream, for draws that are never revealed individually."""
         words = (self.random(16) * 2**16).astype(int).tolist()
         return np.random.default_rng(words)

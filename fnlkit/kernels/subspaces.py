@@ -14,7 +14,7 @@ from fnlkit.kernels.mixture import gaussians
 def class_subspaces(
     features: ArrayLike, labels: ArrayLike, classes: int, *, residual: int = 12, ratio: float = 10.0
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the right singular vectors of each class: directions (C, d), residuals (C, residual, d) and spectra (C, 3).
+    """Right singular vectors of each class: directions (C, d), residuals (C, residual, d) and spectra (C, 3).
 
     The direction of a class is its first vector.  Its residuals are the first vectors after the smallest k for which the k
     largest singular values sum to at least `ratio` times the others.  Features are not centered.
@@ -56,7 +56,7 @@ def class_subspaces(
 
 
 def class_similarity(directions: ArrayLike, sizes: ArrayLike, *, least: int = 20) -> tuple[float, float]:
-    """Return the mean and the mean square of |v_i . v_j| over pairs of classes; 0 and 0 without a pair.
+    """Mean and mean square of |v_i . v_j| over pairs of classes; 0 and 0 without a pair.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def class_similarity(directions: ArrayLike, sizes: ArrayLike, *, least: int = 20
 def merge_subspaces(
     directions: np.ndarray, residuals: np.ndarray, spectra: np.ndarray, *, least: int = 100, strength: float = 0.03
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the consensus of K clients: directions (C, d) and residuals (C, R, d).
+    """Merge K clients to a consensus: directions (C, d) and residuals (C, R, d).
 
     The direction of a class is the first eigenvector of the weighted mean of v v^T, and its residuals are the first R
     eigenvectors of the weighted mean of V^T V.  A client weighs n gap share of its spectrum, 0 with fewer than `least` samples
@@ -122,7 +122,7 @@ def merge_subspaces(
 
 
 def classify_by_subspaces(features: ArrayLike, directions: np.ndarray, residuals: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the class of each sample by its direction and by its residuals, (n,) and (n,) int64.
+    """Classify each sample by its direction and by its residuals, (n,) and (n,) int64.
 
     By direction: the largest |z . v_c|.  By residuals: the smallest ||V_c z|| / sqrt(number of residual vectors).  A class
     without the vectors is never chosen; -1 if there is no class.
@@ -145,7 +145,7 @@ def classify_by_subspaces(features: ArrayLike, directions: np.ndarray, residuals
 
 
 def lower_group(points: ArrayLike, *, starts: int = 30, threshold: float = 0.5) -> np.ndarray:
-    """Return the members (N,) bool of the Gaussian with the smaller mean of the first statistic, of two fitted Gaussians.
+    """Select the members (N,) bool of the Gaussian with the smaller mean of the first statistic, of two fitted Gaussians.
 
     Statistics are standardized first.  Fewer than two points, or equal points, are all members.
 

@@ -44,7 +44,7 @@ def one_kernel_thread() -> Iterator[None]:
 
 
 def get_threads() -> int:
-    """Return the number of threads: from `set_threads`, else FNLKIT_THREADS, else the available processors.
+    """Number of threads: from `set_threads`, else FNLKIT_THREADS, else the available processors.
 
     Examples
     --------

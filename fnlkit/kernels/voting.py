@@ -25,7 +25,7 @@ def knn_vote(
     metric: Literal["euclidean"] = "euclidean",
     threads: int | None = None,
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return the majority label among the k nearest neighbors of each sample, and the share of disagreeing neighbors.
+    """Majority label among the k nearest neighbors of each sample, and the share of disagreeing neighbors.
 
     Parameters
     ----------

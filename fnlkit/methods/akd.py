@@ -211,8 +211,8 @@ def akd(
         model, replies, levels, tau = energy_levels.estimation_round(
             clients, model, opt, side="below", threshold="pooled", **energy
         )
-        found = {"energy_threshold": tau} if np.isfinite(tau) else {}
-        yield Round(model, "estimation", replies, {"noise_level": levels, **found})
+        threshold = {"energy_threshold": tau} if np.isfinite(tau) else {}
+        yield Round(model, "estimation", replies, {"noise_level": levels, **threshold})
     if source == "embeddings":
         step: dict[str, Any] = {
             "loss": partial(embedding_distilled, strength=strength, scale=factor, distance=distance),

@@ -58,12 +58,12 @@ def revise_labels(
     client.state["gr_visits"] = torch.tensor(visits + 1)
 
     dtype = model.weights.dtype
-    given, weight = torch.nn.functional.one_hot(labels, client.classes).double(), clean[:, None]
-    rows["gr_target"] = given.to(dtype)
+    one_hot_labels, weight = torch.nn.functional.one_hot(labels, client.classes).double(), clean[:, None]
+    rows["gr_target"] = one_hot_labels.to(dtype)
     if revising:
         revised_rows = rows["gr_label"] >= 0
         guess = torch.nn.functional.one_hot(rows["gr_label"].clamp_min(0), client.classes).double() * revised_rows[:, None]
-        rows["gr_target"] = (weight * given + (1 - weight) * guess if noisy_share < limit else guess).to(dtype)
+        rows["gr_target"] = (weight * one_hot_labels + (1 - weight) * guess if noisy_share < limit else guess).to(dtype)
     restart = noisy_share > limit and (rows["gr_label"] >= 0).sum() < coverage * len(client)
     if silent or restart or "gr_average" not in client.state:
         client.state["gr_average"] = model.weights.clone()

@@ -76,12 +76,12 @@ def teachers_of(ids: np.ndarray, model: "Model", memory: "dict[str, torch.Tensor
     """Choose the teachers (K, P + Q): the mean of the last models of all other clients, or the global model."""
     known = {j: memory[f"fedreda/{j}"] for j in range(count) if f"fedreda/{j}" in memory}
     total = sum(weights.double() for weights in known.values())
-    out = model.weights.new_empty(len(ids), len(model.weights))
+    teachers = model.weights.new_empty(len(ids), len(model.weights))
     for row, i in enumerate(np.asarray(ids).tolist()):
         others = len(known) - (i in known)
         mine = known[i].double() if i in known else 0.0
-        out[row] = (total - mine) / others if others else model.weights
-    return out
+        teachers[row] = (total - mine) / others if others else model.weights
+    return teachers
 
 
 @method(

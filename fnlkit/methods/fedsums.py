@@ -129,12 +129,12 @@ def _infer(client, model, received, *, fits):
 
 def _reply_gradients(client, model, received, *, fits, right=False):
     """Reply the change of the gradient of each fit at the received heads."""
-    out = np.zeros(received["heads"].shape)
+    gradients = np.zeros(received["heads"].shape)
     for i, fit in enumerate(fits if "axes" in client.state else ()):
         x, y, owner = _samples(client, fit.part)
         likely = None if right else _known_matrices(client, received, i, fit, fit.part)[0]
-        out[i] = gradient(x, np.asarray(received["heads"][i]), y, likely)
-    return _changes(client, fits, {"gradients": out}, {})
+        gradients[i] = gradient(x, np.asarray(received["heads"][i]), y, likely)
+    return _changes(client, fits, {"gradients": gradients}, {})
 
 
 def _keep_labels(client, model, received, *, fits, right=False):
@@ -159,10 +159,10 @@ def _inputs(client, angles=None):
 def _halves(client):
     """Assign each sample (n,) to a half of its client's samples."""
     owner = client.owner
-    out, ends = np.empty(len(owner), np.int8), np.searchsorted(owner, np.arange(len(client.numbers) + 1))
+    halves, ends = np.empty(len(owner), np.int8), np.searchsorted(owner, np.arange(len(client.numbers) + 1))
     for number, a, b in zip(client.numbers, ends[:-1], ends[1:], strict=True):
-        out[a:b] = stream(0, "halves", client=number).permutation(b - a) % 2
-    return out
+        halves[a:b] = stream(0, "halves", client=number).permutation(b - a) % 2
+    return halves
 
 
 def _samples(client, part):
@@ -203,12 +203,12 @@ def _posterior(client, received, i, fit):
 
 def _changes(client, fits, values, before):
     """Subtract the last reply's sums from the new ones: for a client that misses a step, the server keeps its last sums."""
-    out = {}
+    changes = {}
     for name, value in values.items():
         key = f"{name} of {fits}"
-        out[name] = value - client.state.get(key, before.get(name, 0.0))
+        changes[name] = value - client.state.get(key, before.get(name, 0.0))
         client.state[key] = value
-    return out
+    return changes
 
 
 # ---- the server

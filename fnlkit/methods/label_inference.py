@@ -104,9 +104,9 @@ def match_level(common: "torch.Tensor", counts: "torch.Tensor | None", level: fl
     expected = float(counts.sum(1) @ right) / total
     reached = (float(counts.trace()) + level * expected) / (total + level)
     odds = right * (reached * (1 - expected) / max((1 - reached) * expected, 1e-12))
-    out = common / (odds + 1 - right).clamp_min(1e-12)[:, None]
-    out.diagonal().mul_(odds / right.clamp_min(1e-12))
-    return out
+    scaled_matrix = common / (odds + 1 - right).clamp_min(1e-12)[:, None]
+    scaled_matrix.diagonal().mul_(odds / right.clamp_min(1e-12))
+    return scaled_matrix
 
 
 def features_of(client: "Client", model: "LocalModel", keep: bool) -> "torch.Tensor":
@@ -124,8 +124,8 @@ def features_of(client: "Client", model: "LocalModel", keep: bool) -> "torch.Ten
 def keep_given(client: "Client", model: "LocalModel", received: "Received") -> None:
     """Use the given labels at a client that no pass has reached."""
     if "inferred" not in client.rows:
-        given = torch.nn.functional.one_hot(client.y.cpu(), client.classes)
-        client.rows["inferred"] = given.to(model.weights.dtype).cpu()
+        one_hot_labels = torch.nn.functional.one_hot(client.y.cpu(), client.classes)
+        client.rows["inferred"] = one_hot_labels.to(model.weights.dtype).cpu()
 
 
 def normalize_rows(values: "torch.Tensor") -> "torch.Tensor":

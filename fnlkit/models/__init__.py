@@ -53,7 +53,7 @@ NETWORKS = {
 
 
 def auto(input_shape: tuple[int, ...], kind: str | None = None) -> str:
-    """Return the name of the default network for an input.
+    """Choose the default network for an input.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ def auto(input_shape: tuple[int, ...], kind: str | None = None) -> str:
 def build(
     spec: str | Spec, *, input_shape: tuple[int, ...], classes: int, seed: int = 0, kind: str | None = None
 ) -> "torch.nn.Module":
-    """Return a network on the CPU in float32 with initial weights that depend on the seed only.
+    """Build a network on the CPU in float32 with initial weights that depend on the seed only.
 
     Parameters
     ----------
@@ -148,7 +148,7 @@ def build(
 
 
 def _check_network(network, spec, input_shape, classes):
-    """Return a user's network with keyed dropout; run it once, so that a mistake shows before the first round."""
+    """Give a user's network keyed dropout; run it once, so that a mistake shows before the first round."""
     import torch
     from torch.func import functional_call
 
@@ -199,7 +199,7 @@ def reseed(network: "torch.nn.Module", key: int) -> None:
 
 
 def tabulate_networks() -> dict[Any, tuple[tuple[int, int, int], int, Any]]:
-    """Return {name: (input_shape, classes, trainable parameters)} of all networks, counted without allocating them."""
+    """Tabulate {name: (input_shape, classes, trainable parameters)} of all networks without allocating them."""
     import torch
 
     rows = {}

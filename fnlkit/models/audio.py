@@ -69,7 +69,7 @@ def audio(
     full_scale: Positive = 32768.0,
     init: Init = "torch",
 ) -> "torch.nn.Module":
-    """Return FedLN's network for log-Mel spectrograms (Tsouvalas 2024, section 5.2).
+    """FedLN's network for log-Mel spectrograms (Tsouvalas 2024, section 5.2).
 
     The paper states four blocks, group norm, dropout 0.1 and pooling by 2.  Widths, kernel length, groups and the final
     pooling are those of the same authors' public code for semi-supervised audio (FedSTAR).  The L2 regularization of 1e-4 in

@@ -33,7 +33,7 @@ class CNN2(Network):
 @declare(cite="McMahan 2017")
 @check_arguments
 def cnn2(*, input_shape: tuple[int, ...], classes: int, base: Count = 32, init: Init = "torch") -> "torch.nn.Module":
-    """Return the two-layer CNN of McMahan 2017 (FedAvg), larger than LeNet-5 and without normalization.
+    """The two-layer CNN of McMahan 2017 (FedAvg), larger than LeNet-5 and without normalization.
 
     Parameters
     ----------

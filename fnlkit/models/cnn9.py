@@ -53,7 +53,7 @@ def cnn9(
     base: Count = 128,
     init: Init = "torch",
 ) -> "torch.nn.Module":
-    """Return the 9-layer CNN of Han 2018 (Co-teaching), FedEFC's network for MNIST.
+    """The 9-layer CNN of Han 2018 (Co-teaching), FedEFC's network for MNIST.
 
     Parameters
     ----------

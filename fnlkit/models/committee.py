@@ -34,7 +34,7 @@ class Committee(nn.Module):
 
     @property
     def width(self) -> int:
-        """Return the width of the features, if the networks have features."""
+        """Width of the features, if the networks have features."""
         return sum(network.width for network in self.networks)
 
     def features(self, x: "torch.Tensor") -> "torch.Tensor":
@@ -48,7 +48,7 @@ class Committee(nn.Module):
         return self._join([network(x) for network in self.networks])
 
     def _join(self, logits):
-        """Return the logarithm of the weighted mean of probabilities (B, C)."""
+        """Logarithm of the weighted mean of probabilities (B, C)."""
         return (torch.stack(logits).log_softmax(-1) + self.log_share.view(-1, 1, 1)).logsumexp(0)
 
 

@@ -48,7 +48,7 @@ def convmixer(
     patch: Count = 2,
     init: Init = "torch",
 ) -> "torch.nn.Module":
-    """Return ConvMixer-dim/depth (Trockman 2022); the defaults are FedLN's small network.
+    """ConvMixer-dim/depth (Trockman 2022); the defaults are FedLN's small network.
 
     FedLN's text prints kernel 2 and patch 5 (81,930 parameters for 10 classes of RGB images).  The default is kernel 5 and
     patch 2 (84,618 parameters), the usual sizes of ConvMixer: both round to the 0.1 M parameters that the text states.

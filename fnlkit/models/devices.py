@@ -8,7 +8,7 @@ from fnlkit.core.errors import InputError
 
 
 def device_of(name: str, what: str = "`device`") -> str:
-    """Return the torch device of an option: ``auto`` is a GPU if there is one, else the CPU.
+    """Choose the torch device of an option: ``auto`` is a GPU if there is one, else the CPU.
 
     Raises
     ------
@@ -25,6 +25,6 @@ def device_of(name: str, what: str = "`device`") -> str:
 
 
 def available() -> list[Any]:
-    """Return the names of all devices that torch can use here."""
+    """List the names of all devices that torch can use here."""
     gpus = [f"cuda:{i}" for i in range(torch.cuda.device_count())] if torch.cuda.is_available() else []
     return ["cpu", *(["cuda"] if gpus else []), *gpus, *(["mps"] if torch.backends.mps.is_available() else [])]

@@ -92,7 +92,7 @@ class Attention(nn.MultiheadAttention):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> "tuple[torch.Tensor, torch.Tensor | None]":
-        """Return (outputs, attention weights or None), as torch does; weights are those after dropout."""
+        """Compute (outputs, attention weights or None), as torch does; weights are those after dropout."""
         more: dict[str, Any] = {"key_padding_mask": key_padding_mask, "attn_mask": attn_mask, "is_causal": is_causal}
         if not (self.training and self.keyed_dropout.rate):
             return super().forward(
@@ -111,7 +111,7 @@ class Attention(nn.MultiheadAttention):
         return out, weights.mean(-3) if average_attn_weights else weights
 
     def _values(self, value):
-        """Return the projected values (B, heads, S, width) of (B, S, width of a value)."""
+        """Project values (B, S, width of a value) to (B, heads, S, width)."""
         width = self.embed_dim
         weight = self.in_proj_weight[2 * width :] if self._qkv_same_embed_dim else self.v_proj_weight
         bias = None if self.in_proj_bias is None else self.in_proj_bias[2 * width :]

@@ -59,7 +59,7 @@ class Encoder(nn.Module):
 def scale_images(
     x: torch.Tensor, size: int, mean: torch.Tensor, std: torch.Tensor, interpolation: str = "bilinear"
 ) -> torch.Tensor:
-    """Return network input (B, 3, size, size) of raw images (B, H, W, C)."""
+    """Convert raw images (B, H, W, C) to network input (B, 3, size, size)."""
     scale = 255.0 if x.dtype == torch.uint8 else 1.0
     x = x.movedim(-1, 1).float() / scale
     if x.shape[1] == 1:
@@ -68,7 +68,7 @@ def scale_images(
 
 
 def resize(x: torch.Tensor, size: int, interpolation: str) -> torch.Tensor:
-    """Return images (B, C, size, size) of (B, C, H, W), interpolated with antialiasing."""
+    """Resize images (B, C, H, W) to (B, C, size, size), interpolated with antialiasing."""
     if tuple(x.shape[-2:]) == (size, size):
         return x
     mode = interpolation if interpolation in ("bilinear", "bicubic") else "bilinear"

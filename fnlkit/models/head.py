@@ -37,7 +37,7 @@ class WithHead(nn.Module):
         return torch.cat([features, self.head(features)], -1)
 
     def append_head(self, features: "torch.Tensor", weights: "torch.Tensor") -> "torch.Tensor":
-        """Return (g, B, width + D) from features (g, B, width) and the weights (g, H) of the head of each network."""
+        """Append the outputs of each network's head (g, H) to the features (g, B, width): (g, B, width + D)."""
         weight, bias = weights[:, : self.head.weight.numel()], weights[:, self.head.weight.numel() :]
         outputs = torch.baddbmm(bias[:, None, :], features, weight.unflatten(1, self.head.weight.shape).mT)
         return torch.cat([features, outputs], -1)

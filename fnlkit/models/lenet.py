@@ -58,7 +58,7 @@ class LeNet5(Network):
 @declare(cite="LeCun 1998")
 @check_arguments
 def lenet5(*, input_shape: tuple[int, ...], classes: int, upsample: bool = False, init: Init = "torch") -> "torch.nn.Module":
-    """Return LeNet-5 (LeCun 1998) with ReLU and max-pooling, the network of FedCorr's CIFAR-10 comparison.
+    """LeNet-5 (LeCun 1998) with ReLU and max-pooling, the network of FedCorr's CIFAR-10 comparison.
 
     Parameters
     ----------

@@ -42,7 +42,7 @@ class MLP(Network):
 def mlp(
     *, input_shape: tuple[int, ...], classes: int, hidden: list[int] | int | tuple[int, int] = (200, 100), init: Init = "torch"
 ) -> "torch.nn.Module":
-    """Return a multi-layer perceptron for inputs of any shape.
+    """A multi-layer perceptron for inputs of any shape.
 
     Parameters
     ----------

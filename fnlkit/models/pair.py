@@ -34,7 +34,7 @@ class Pair(nn.Module):
 
     @property
     def networks(self) -> tuple[Any, Any]:
-        """Return the two networks."""
+        """The two networks."""
         return self.first, self.second
 
     def fused_form(self, shape: tuple[int, ...], image: bool) -> tuple[str, tuple[str, tuple[int, int, int]] | None] | None:

@@ -23,5 +23,5 @@ def must_be_pair(network: "Network", method: str) -> None:
 
 
 def both(features: "torch.Tensor") -> "torch.Tensor":
-    """Return the two networks' logits (..., 2, C) of a Pair's features (..., 2 C)."""
+    """Split a Pair's features (..., 2 C) into the two networks' logits (..., 2, C)."""
     return features.unflatten(-1, (2, -1))

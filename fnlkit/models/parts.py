@@ -15,7 +15,7 @@ Init = Literal["torch", "he", "xavier"]
 
 
 def fused_form(module: "torch.nn.Module", shape: tuple[int, ...], image: bool) -> tuple[str, tuple[int, int, int]] | None:
-    """Return the description of a network for fnlkit.kernels.fused, or None if no kernel can train it.
+    """Describe a network for fnlkit.kernels.fused; None if no kernel can train it.
 
     A network class describes itself by a method `fused_form`. Subclasses do not inherit the method, because they can compute a
     different function.
@@ -47,7 +47,7 @@ class Network(nn.Module):
 
 
 def image(input_shape: tuple[int, ...], name: str, *, least: int = 1) -> tuple[Any, Any, Any]:
-    """Return (C, H, W) of an image input; raise if the network does not accept it."""
+    """Read (C, H, W) of an image input; raise if the network does not accept it."""
     if len(input_shape) != 3:
         raise InputError(f"model {name!r} needs images (C, H, W) but samples are {input_shape}; use mlp or audio")
     channels, height, width = input_shape
@@ -60,7 +60,7 @@ def image(input_shape: tuple[int, ...], name: str, *, least: int = 1) -> tuple[A
 
 
 def initialize(network: "torch.nn.Module", init: str) -> "torch.nn.Module":
-    """Return the network with weights initialized as named, in the order of the modules.
+    """Initialize the weights of a network as named, in the order of the modules.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def initialize(network: "torch.nn.Module", init: str) -> "torch.nn.Module":
 
 
 def norm(channels: int) -> "nn.Module":
-    """Return batch norm over (B, channels, H, W) with momentum 0.1 and no step counter.
+    """Batch norm over (B, channels, H, W) with momentum 0.1 and no step counter.
 
     The counter is used for a cumulative average only; with a fixed momentum it would be an additional buffer to stack and send.
     """
@@ -89,7 +89,7 @@ def norm(channels: int) -> "nn.Module":
 
 
 def normalize_rectify(norm: "nn.Module", x: "torch.Tensor", add: "torch.Tensor | None" = None) -> "torch.Tensor":
-    """Return relu(norm(x) + add). A torch function mode can replace it by one kernel.
+    """Compute relu(norm(x) + add). A torch function mode can replace it by one kernel.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ def normalize_rectify(norm: "nn.Module", x: "torch.Tensor", add: "torch.Tensor |
 
 
 def remove_counters(network: "nn.Module") -> "nn.Module":
-    """Return the network without the step counters of batch norm layers that have a fixed momentum."""
+    """Remove the step counters of batch norm layers that have a fixed momentum."""
     for module in network.modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.momentum is not None:
             module.num_batches_tracked = None

@@ -66,7 +66,7 @@ class ResNet(Network):
 @declare(cite="He 2016")
 @check_arguments
 def resnet18(*, input_shape: tuple[int, ...], classes: int, base: Count = 64, init: Init = "he") -> "torch.nn.Module":
-    """Return ResNet-18 with a 3x3 stem and no max-pool (FedCorr, FedEFC, FLR and FedDPCont on CIFAR-10).
+    """ResNet-18 with a 3x3 stem and no max-pool (FedCorr, FedEFC, FLR and FedDPCont on CIFAR-10).
 
     Users of FedCorr report about 10 points less accuracy on CIFAR-10 with torchvision's ImageNet stem.
 
@@ -85,12 +85,12 @@ def resnet18(*, input_shape: tuple[int, ...], classes: int, base: Count = 64, in
 @declare(cite="He 2016")
 @check_arguments
 def resnet34(*, input_shape: tuple[int, ...], classes: int, base: Count = 64, init: Init = "he") -> "torch.nn.Module":
-    """Return ResNet-34 with a 3x3 stem and no max-pool (FedCorr, FedEFC and FLR on CIFAR-100); see `resnet18`."""
+    """ResNet-34 with a 3x3 stem and no max-pool (FedCorr, FedEFC and FLR on CIFAR-100); see `resnet18`."""
     return initialize(ResNet(image(input_shape, "resnet34")[0], classes, (3, 4, 6, 3), base, True), init)
 
 
 @declare(cite="He 2016")
 @check_arguments
 def resnet20(*, input_shape: tuple[int, ...], classes: int, base: Count = 16, init: Init = "he") -> "torch.nn.Module":
-    """Return ResNet-20 of He 2016's CIFAR experiments with parameter-free shortcuts (FedLN); see `resnet18`."""
+    """ResNet-20 of He 2016's CIFAR experiments with parameter-free shortcuts (FedLN); see `resnet18`."""
     return initialize(ResNet(image(input_shape, "resnet20")[0], classes, (3, 3, 3), base, False), init)

@@ -36,7 +36,7 @@ class ResNet50(Network):
 @declare(cite="He 2016")
 @check_arguments
 def resnet50(*, input_shape: tuple[int, ...], classes: int, weights: str = "", init: Init = "torch") -> "torch.nn.Module":
-    """Return ResNet-50 (He 2016), the network of the Clothing1M experiments.
+    """ResNet-50 (He 2016), the network of the Clothing1M experiments.
 
     Parameters
     ----------

@@ -52,11 +52,11 @@ class LogMel:
         self.filters = mel_filters(self.size // 2 + 1, bins, sample_rate)
 
     def frames(self, samples: int) -> int:
-        """Return T for waves of this many samples; 0 if they are shorter than the window."""
+        """Number T of frames for waves of this many samples; 0 if they are shorter than the window."""
         return max(0, 1 + (samples - self.window) // self.hop)
 
     def __call__(self, waves):
-        """Return the spectrograms (..., bins, T) of waves (..., samples), a float tensor."""
+        """Compute the spectrograms (..., bins, T) of waves (..., samples), a float tensor."""
         import torch
 
         around = self.size - self.window
@@ -77,7 +77,7 @@ class LogMel:
 
 
 def mel_filters(frequencies: int, bins: int, sample_rate: int) -> Any:
-    """Return triangular filters (frequencies, bins) that are equally wide on the Mel scale, a float32 tensor.
+    """Make triangular filters (frequencies, bins) that are equally wide on the Mel scale, a float32 tensor.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ def log_mel(
     device: str = "cpu",
     progress: Callable[..., Any] | None = None,
 ) -> np.ndarray:
-    """Return log-Mel spectrograms, computed once for repeated training.
+    """Compute log-Mel spectrograms, once for repeated training.
 
     Parameters
     ----------

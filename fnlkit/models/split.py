@@ -12,7 +12,7 @@ from fnlkit.models.encoder import Encoder
 
 
 def blocks_of(encoder: nn.Module) -> list[str]:
-    """Return the names of an encoder's blocks: children with parameters of its longest list that is not within a block."""
+    """Name an encoder's blocks: children with parameters of its longest list that is not within a block."""
     lists, inside = {}, {name for name, module in encoder.named_modules() if isinstance(module, (nn.Sequential, nn.ModuleList))}
     for name, module in encoder.named_modules():
         if name in inside or not any(name.startswith(f"{outer}.") for outer in inside):
@@ -22,7 +22,7 @@ def blocks_of(encoder: nn.Module) -> list[str]:
 
 
 def first_trained(encoder: nn.Module) -> str:
-    """Return the name of the first block with a trainable parameter, or "" if something before the second block is trained."""
+    """Name the first block with a trainable parameter; "" if something before the second block is trained."""
     blocks = blocks_of(encoder)
     trained = [name for name, parameter in encoder.named_parameters() if parameter.requires_grad]
     first = next((block for block in blocks if trained and trained[0].startswith(f"{block}.")), "")
@@ -57,7 +57,7 @@ class Before(nn.Module):
         return self.values(x).flatten(1)
 
     def values(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the input of the block (B, ...)."""
+        """Compute the input of the block (B, ...)."""
         try:
             self.module(x)
         except _Reached as reached:
@@ -123,7 +123,7 @@ class After(nn.Module):
 
 
 def split(encoder: Encoder, copy: Encoder, block: str) -> tuple[Before, After]:
-    """Return the parts of an encoder before and from a block.
+    """Split an encoder into the parts before and from a block.
 
     Parameters
     ----------
@@ -140,7 +140,7 @@ def split(encoder: Encoder, copy: Encoder, block: str) -> tuple[Before, After]:
 
 
 def count_values(encoder: Encoder, copy: Encoder, block: str) -> int:
-    """Return the number of values of a sample before the block; 0 if the parts do not compute what the encoder computes.
+    """Count the values of a sample before the block; 0 if the parts do not compute what the encoder computes.
 
     Arguments are those of `split`.
     """

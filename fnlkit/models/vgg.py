@@ -50,7 +50,7 @@ class VGG11(Network):
 def vgg11(
     *, input_shape: tuple[int, ...], classes: int, batch_norm: bool = True, base: Count = 64, init: Init = "he"
 ) -> "torch.nn.Module":
-    """Return VGG-11 (Simonyan 2015, configuration A) with one linear layer, as usual for 32-pixel images.
+    """VGG-11 (Simonyan 2015, configuration A) with one linear layer, as usual for 32-pixel images.
 
     Parameters
     ----------

@@ -21,7 +21,7 @@ def _folder(package):
 
 
 def _loads(files):
-    """Return whether this torch can load a compiled library."""
+    """Whether this torch can load a compiled library."""
     import torch
 
     for file in files:
@@ -35,7 +35,7 @@ def _loads(files):
 
 @functools.cache
 def torchvision() -> Any:
-    """Return the module torchvision, with working Python parts for any installed torch.
+    """Import the module torchvision, with working Python parts for any installed torch.
 
     torchvision refuses to import if its compiled operators cannot be loaded, for example a CUDA build with a CPU-only torch.
     In that case the two operators that the import requires are declared without an implementation: data sets, transforms and
@@ -60,7 +60,7 @@ def torchvision() -> Any:
 
 
 def weights_file(place: str) -> dict[str, Any]:
-    """Return the state dictionary of a local file without any download.
+    """Read the state dictionary of a local file without any download.
 
     Parameters
     ----------

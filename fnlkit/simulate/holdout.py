@@ -61,19 +61,19 @@ def set_apart(
     if gold is not None:
         extra["gold_label"] = np.full(size, -1, np.int64)
     if gold is not None:
-        out = _of_same_group(federation, gold[0])
+        held_out = _of_same_group(federation, gold[0])
     elif "sample_of" in extra:
-        out = _samples_apart(of_federation(federation), federation.clients, holdout, seed)
+        held_out = _samples_apart(of_federation(federation), federation.clients, holdout, seed)
     else:
-        out = _groups_apart(federation, holdout, seed)
+        held_out = _groups_apart(federation, holdout, seed)
     parts = []
     for k, part in enumerate(federation.clients):
-        if out[part].all():
+        if held_out[part].all():
             raise InputError(
                 f": all {len(part)} samples of client {k} are verified, and none is left for training", parameter="gold"
             )
-        owner[part[out[part]]] = k
-        parts.append(part[~out[part]])
+        owner[part[held_out[part]]] = k
+        parts.append(part[~held_out[part]])
     if gold is not None:
         known = owner[gold[0]] >= 0
         extra["gold_label"][gold[0][known]] = gold[1][known]
@@ -86,12 +86,12 @@ def _groups_apart(federation, share, seed):
 
     A group that several clients have is held out at all of them or at none.
     """
-    groups, given = of_federation(federation), np.asarray(federation.given)
-    groups = np.arange(len(given)) if groups is None else groups
+    groups, labels = of_federation(federation), np.asarray(federation.given)
+    groups = np.arange(len(labels)) if groups is None else groups
     held_out, parts = np.full(groups.max() + 1, -1), []  # of each group: 1 if held out, 0 if not, -1 before it is drawn
     for k, part in enumerate(federation.clients):
         rng = stream(seed, "holdout", client=k)
-        names, _, label = class_of_groups(given[part], groups[part])
+        names, _, label = class_of_groups(labels[part], groups[part])
         names, label = names[held_out[names] < 0], label[held_out[names] < 0]
         order = np.argsort(label + rng.random(len(names)), kind="stable")
         marks = np.floor(np.arange(len(names) + 1) * share + rng.random())

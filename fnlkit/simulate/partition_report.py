@@ -125,15 +125,15 @@ def _count_classes(federation):
 
 def _missing(data, sites):
     """Count missing cells {column: {site: rows}} of the training samples, and the samples without a label."""
-    out: dict[str, dict[str, int]] = {}
+    missing: dict[str, dict[str, int]] = {}
     place = np.full(len(data.y_train), "") if sites is None else np.asarray(sites)
     for i, name in enumerate(data.columns or ()):
         column = name.removesuffix(" (missing)").removesuffix(":")
         if column != name and data.table is not None and (rows := np.flatnonzero(np.asarray(data.x_train[:, i]) > 0.5)).size:
-            out[column] = _count(place[rows])
+            missing[column] = _count(place[rows])
     if data.unlabeled is not None:
-        out["label"] = _count(data.unlabeled.sites or [""] * len(data.unlabeled))
-    return out
+        missing["label"] = _count(data.unlabeled.sites or [""] * len(data.unlabeled))
+    return missing
 
 
 def report_lines(report: Mapping[str, Any], notes: Sequence[str]) -> list[str]:

@@ -208,39 +208,41 @@ def federation(
     groups = dataset.groups if noisy is None else noisy.extra.get("group")
     duplicates = duplicates or ("allow" if is_published(dataset.name) else "together")
     must_be_duplicates(duplicates)
-    found = None if is_published(dataset.name) and duplicates == "allow" else find_copies(dataset)
+    copies = None if is_published(dataset.name) and duplicates == "allow" else find_copies(dataset)
     used = np.ones(size, bool)
-    if found is not None:
-        used, groups = separate(dataset, found, duplicates, groups)
+    if copies is not None:
+        used, groups = separate(dataset, copies, duplicates, groups)
     if clients is None and spec.name not in FIXED:
         clients = max(1, min(20 if size < 10_000 else 100, (size if groups is None else len(np.unique(groups))) // 10))
-    given, classes = dataset.y_train if noisy is None else noisy.given, dataset.classes
-    parts = _parts_of(used, given, classes, scheme, dataset.fields, groups, clients=clients, seed=seed, min_samples=min_samples)
+    current_labels, classes = dataset.y_train if noisy is None else noisy.given, dataset.classes
+    parts = _parts_of(
+        used, current_labels, classes, scheme, dataset.fields, groups, clients=clients, seed=seed, min_samples=min_samples
+    )
     if public:
         units = next(numbers for numbers in (groups, dataset.sample_of, np.arange(size)) if numbers is not None)
         parts = _without_public(parts, units, public, seed)
     offsets = np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.int64)
-    out = empty(dataset, labels) if noisy is None else noisy
-    out = Federation(**{**out.__dict__, "client_offsets": offsets, "client_indices": np.concatenate(parts)})
-    out.meta = {**out.meta, **_names(parts, spec, dataset)}
+    partitioned = empty(dataset, labels) if noisy is None else noisy
+    partitioned = Federation(**{**partitioned.__dict__, "client_offsets": offsets, "client_indices": np.concatenate(parts)})
+    partitioned.meta = {**partitioned.meta, **_names(parts, spec, dataset)}
     if groups is not None:
-        out.extra = {**out.extra, "group": np.asarray(groups, np.int64)}
-    if found is not None and any((facts := found.facts(dataset.fields.get("site"), dataset.sample_of)).values()):
-        out.meta["copies"] = {**facts, "left_out": int((~used).sum()), "duplicates": duplicates}
+        partitioned.extra = {**partitioned.extra, "group": np.asarray(groups, np.int64)}
+    if copies is not None and any((facts := copies.facts(dataset.fields.get("site"), dataset.sample_of)).values()):
+        partitioned.meta["copies"] = {**facts, "left_out": int((~used).sum()), "duplicates": duplicates}
     if sample_column is not None and gold is None:
         raise InputError("is the column of `gold` that names the samples; name a table with `gold`", parameter="sample_column")
     if gold is not None:
-        out = set_apart(out, gold=read_gold(gold, dataset, sample_column))
+        partitioned = set_apart(partitioned, gold=read_gold(gold, dataset, sample_column))
     usual = 0.0 if len(dataset.y_test) else USUAL
     share = usual if holdout is None else holdout
     if share:
-        out = set_apart(out, holdout=share, seed=seed)
-    if out.true is not None:
-        level = np.asarray(out.wrong_share())
+        partitioned = set_apart(partitioned, holdout=share, seed=seed)
+    if partitioned.true is not None:
+        level = np.asarray(partitioned.wrong_share())
         if noisy is not None or level.any():
-            out.noise_client_level, out.noise_client_noisy = level, level > 0
-    out.check()
-    return out
+            partitioned.noise_client_level, partitioned.noise_client_noisy = level, level > 0
+    partitioned.check()
+    return partitioned
 
 
 def _parts_of(used, given, classes, scheme, fields, groups, **how):
@@ -278,11 +280,11 @@ def _names(parts, spec, dataset):
     if spec.name not in ("sites", "annotators", "field"):
         return {}
     name = {"sites": "site", "annotators": "annotator"}.get(spec.name) or str(spec.parameters["name"])
-    out = {"client_names": [str(dataset.fields[name][part[0]]) for part in parts]}
+    metadata = {"client_names": [str(dataset.fields[name][part[0]]) for part in parts]}
     if name == "site" and dataset.unlabeled is not None and dataset.unlabeled.sites is not None:
         counts = Counter(dataset.unlabeled.sites)
-        out["client_unlabeled"] = [counts[name] for name in out["client_names"]]
-    return out
+        metadata["client_unlabeled"] = [counts[name] for name in metadata["client_names"]]
+    return metadata
 
 
 def empty(dataset: Dataset, labels: str = "auto") -> Federation:

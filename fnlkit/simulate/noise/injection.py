@@ -87,7 +87,7 @@ def inject(
     true, meta = federation.true, {**federation.meta, "noise": [*before, {"model": str(spec), "seed": seed}]}
     if true is None and done.simulated:
         true, meta["truth"] = np.array(federation.given), "the labels before the noise"
-    out = replace(
+    noisy_federation = replace(
         federation,
         true=true,
         given=np.asarray(done.labels),
@@ -95,20 +95,20 @@ def inject(
         extra=dict(federation.extra),
         meta=meta,
     )
-    out.noise_client_level = out.wrong_share()
+    noisy_federation.noise_client_level = noisy_federation.wrong_share()
     noisy = done.noisy
-    if noisy is None and out.noise_client_level is not None:
-        noisy = out.noise_client_level > 0
+    if noisy is None and noisy_federation.noise_client_level is not None:
+        noisy = noisy_federation.noise_client_level > 0
     if federation.noise_client_noisy is not None and noisy is not None:
         noisy = noisy | federation.noise_client_noisy
-    out.noise_client_noisy = noisy
-    if out.true is not None:
-        out.extra["noise_achieved_transition"] = out.achieved_transition()
+    noisy_federation.noise_client_noisy = noisy
+    if noisy_federation.true is not None:
+        noisy_federation.extra["noise_achieved_transition"] = noisy_federation.achieved_transition()
     # Estimates for the previous labels do not apply to the new labels.
-    out.extra = {name: value for name, value in out.extra.items() if not name.startswith("estimate_")}
-    out.meta.pop("estimate", None)
-    out.check()
-    return out
+    noisy_federation.extra = {name: value for name, value in noisy_federation.extra.items() if not name.startswith("estimate_")}
+    noisy_federation.meta.pop("estimate", None)
+    noisy_federation.check()
+    return noisy_federation
 
 
 def _compose(federation, transition, again):
@@ -151,25 +151,25 @@ def summary(federation: Federation) -> dict[str, Any]:
     """
     fed: Federation = federation
     seen = fed.client_indices if len(fed) else np.arange(len(fed.given))
-    out: dict[str, Any] = {"samples": len(seen), "wrong_share": None, "requested_share": None, "client_level": None}
-    out |= {"client_requested": None, "transition_error": None}
+    facts: dict[str, Any] = {"samples": len(seen), "wrong_share": None, "requested_share": None, "client_level": None}
+    facts |= {"client_requested": None, "transition_error": None}
     if fed.true is None:
-        return out
-    true, given = fed.true[seen], fed.given[seen]
-    out["wrong_share"] = float((true != given).mean())
+        return facts
+    true, given_labels = fed.true[seen], fed.given[seen]
+    facts["wrong_share"] = float((true != given_labels).mean())
     if len(fed):
-        out["client_level"] = np.asarray(fed.wrong_share()).tolist()
+        facts["client_level"] = np.asarray(fed.wrong_share()).tolist()
     if fed.noise_transition is None:
-        return out
+        return facts
     T = fed.noise_transition
     stay = np.diagonal(T, axis1=-2, axis2=-1)  # (C,) or (N, C)
     parts = fed.clients if len(fed) else [seen]
     rates = (1 - (stay if T.ndim == 2 else stay[k]) for k in range(len(parts)))
     asked = [float(rate[fed.true[members]].mean()) for rate, members in zip(rates, parts, strict=True)]
-    out["requested_share"] = float(np.average(asked, weights=[len(members) for members in parts]))
-    out["client_requested"] = asked if len(fed) else None
+    facts["requested_share"] = float(np.average(asked, weights=[len(members) for members in parts]))
+    facts["client_requested"] = asked if len(fed) else None
     present = np.bincount(true, minlength=fed.classes) > 0
     if present.any():
         distance = np.abs(mean_requested_transition(fed) - fed.achieved_transition()).sum(1) / 2
-        out["transition_error"] = float(distance[present].mean())
-    return out
+        facts["transition_error"] = float(distance[present].mean())
+    return facts

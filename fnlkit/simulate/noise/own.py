@@ -33,18 +33,19 @@ def labels(ground: Ground, *, path: Text, key: str = "") -> Corruption:
         Name of the array, if the file contains several; for CIFAR-N for example ``worse_label``.
     """
     arrays = files.read_arrays(path, max_bytes=LARGEST)
-    given = files.pick(arrays, key, path)
-    if given.ndim != 1 or given.dtype.kind not in "iu" or len(given) != len(ground.labels):
+    values = files.pick(arrays, key, path)
+    if values.ndim != 1 or values.dtype.kind not in "iu" or len(values) != len(ground.labels):
         raise InputError(
-            f"{display_path(path)}: found {given.dtype} of shape {given.shape}; expected a whole number for each of "
+            f"{display_path(path)}: found {values.dtype} of shape {values.shape}; expected a whole number for each of "
             f"{len(ground.labels):,} training samples"
         )
-    if given.min() < 0 or given.max() >= ground.classes:
-        raise InputError(f"{display_path(path)}: labels run from {given.min()} to {given.max()}, not 0 to {ground.classes - 1}")
+    if values.min() < 0 or values.max() >= ground.classes:
+        limits = f"{values.min()} to {values.max()}"
+        raise InputError(f"{display_path(path)}: labels run from {limits}, not 0 to {ground.classes - 1}")
     clean = arrays.get("clean_label")
-    if clean is not None and clean.shape == given.shape and (same := (clean == ground.labels).mean()) < 1:
+    if clean is not None and clean.shape == values.shape and (same := (clean == ground.labels).mean()) < 1:
         raise InputError(
             f"{display_path(path)}: its clean_label equals only {same:.1%} of this data set's labels; "
             "its samples are in another order, or of another data set"
         )
-    return Corruption(given.astype(np.int64), simulated=False)
+    return Corruption(values.astype(np.int64), simulated=False)

@@ -80,11 +80,11 @@ def draw_matrices(ground: Ground, fitted: dict[str, Any], strength: float) -> np
         right = rng.beta(*fitted["right"])
         wrong = rng.dirichlet(np.full(classes - 1, fitted["wrong"]))
         common[c] = np.insert((1 - right) * wrong, c, right)
-    out = np.empty((len(ground.clients), classes, classes))
-    for k in range(len(out)):
-        own = ground.rng(len(out) + 1 + k)
-        out[k] = [own.dirichlet(strength * row + 1e-3) for row in common]
-    return out
+    matrices = np.empty((len(ground.clients), classes, classes))
+    for k in range(len(matrices)):
+        own = ground.rng(len(matrices) + 1 + k)
+        matrices[k] = [own.dirichlet(strength * row + 1e-3) for row in common]
+    return matrices
 
 
 def margins(x: np.ndarray, labels: np.ndarray, classes: int) -> tuple[np.ndarray, np.ndarray]:
