@@ -22,7 +22,11 @@ class Batches:
     """
 
     def __init__(self, place, count, size):
-        self.place, self.count, self.size, self.rows, self.marks = place, count, size, None, None
+        self.place = place
+        self.count = count
+        self.size = size
+        self.rows = None
+        self.marks = None
         self.finished = np.zeros(-(-count // size), np.uint8)
         if place is not None:
             place.mkdir(parents=True, exist_ok=True)

@@ -86,7 +86,9 @@ def run_waves(
     place: Path | None = None,
 ) -> np.ndarray | Stored:
     """Run a module ((B, T) float32 to 1 at a sample rate -> (B, d)) over sounds in batches; return float32 (n, d)."""
-    on, count, waves = device_of(device), batch_size or 8, view.x_train
+    on = device_of(device)
+    count = batch_size or 8
+    waves = view.x_train
     exactness(on)
     module = module.eval().requires_grad_(False).to(on)
     length = round(waves.shape[1] * rate / view.sample_rate)

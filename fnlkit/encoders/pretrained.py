@@ -42,7 +42,9 @@ class Pretrained(Network):
     def __init__(self, encoder: Encoder | After, width: int, classes: int) -> None:
         super().__init__()
         # Features of length 1 get entries of about 1, as a linear layer expects.
-        self.encoder, self.width, self.scale = encoder, width, math.sqrt(width) if encoder.normalize else 1.0
+        self.encoder = encoder
+        self.width = width
+        self.scale = math.sqrt(width) if encoder.normalize else 1.0
         self.fc = nn.Linear(width, classes)
 
     def features(self, x: torch.Tensor) -> torch.Tensor:

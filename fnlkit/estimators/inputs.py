@@ -68,20 +68,30 @@ class EstimatorInputs:
         options = EstimateOptions(**options)
         if len(federation) < 1:
             raise InputError("the federation has no clients yet; pipe it through `fnlkit partition -` first")
-        self.federation, self.classes, self.seed = federation, int(federation.classes), options.seed
+        self.federation = federation
+        self.classes = int(federation.classes)
+        self.seed = options.seed
         self.positions = np.asarray(federation.client_indices, np.int64)
         self.offsets = np.asarray(federation.client_offsets, np.int64)
         self.labels = np.asarray(federation.given, np.int64)[self.positions]
         groups = of_federation(federation) if groups is None else groups
         self.groups = None if groups is None or options.sites is not None else groups[self.positions]
         self.apart = np.zeros(len(self.labels), bool) if apart is None else np.asarray(apart, bool)
-        self.run, self.warm_up, self.engine, self.device = options.run, options.warm_up, options.engine, options.device
+        self.run = options.run
+        self.warm_up = options.warm_up
+        self.engine = options.engine
+        self.device = options.device
         self.sites = options.sites
         self.say = options.say or (lambda text: None)
         self.progress = options.progress or (lambda done, total, what: None)
-        self._dataset, self._embeddings, self._probabilities = dataset, options.embeddings, options.probabilities
+        self._dataset = dataset
+        self._embeddings = options.embeddings
+        self._probabilities = options.probabilities
         self._checked, self._scale = False, None
-        self.federated, self.traffic, self.replies, self.sends = options.form == "federated", Traffic(), [], None
+        self.federated = options.form == "federated"
+        self.traffic = Traffic()
+        self.replies = []
+        self.sends = None
         self.name = ""
 
     @property

@@ -170,7 +170,9 @@ def vote_by_client(
     At most 64 MiB of vectors are in memory at a time, or one group if a group is larger.
     """
     settings = dict(settings)
-    seed, of, sizes = settings.pop("seed"), settings.pop("groups"), np.diff(offsets)
+    seed = settings.pop("seed")
+    of = settings.pop("groups")
+    sizes = np.diff(offsets)
     wanted = _count_neighbors(sizes, k, settings["classes"])
     votes, share = np.empty(len(labels), np.int64), np.empty(len(labels))
     for each in np.unique(wanted):

@@ -85,7 +85,9 @@ def by_clients(evidence: "EstimatorInputs", session: "ClientSession", scope: str
 
 def of_counts(evidence: "EstimatorInputs", session: "ClientSession", replies: "Replies", score: np.ndarray) -> Judgment:
     """Make the Judgment of clients that replied ``flagged`` and ``relabeled``, given their scores (N,)."""
-    wrong, sizes, counts = replies["flagged"].numpy(), np.diff(evidence.offsets), replies["relabeled"].numpy()
+    wrong = replies["flagged"].numpy()
+    sizes = np.diff(evidence.offsets)
+    counts = replies["relabeled"].numpy()
     issue, flagged, guess = (session.kept(name) for name in ("issue", "flagged", "guess"))
     return Judgment(
         wrong / sizes, *evidence.interval(wrong), score, issue, flagged, guess, transition=transition(counts.sum(0)),

@@ -236,7 +236,9 @@ def _check_inputs(experiment, run):
 
 
 def _check_schedule(plan, run):
-    method, before, now = plan.method, run.settings["rounds"], plan.settings.rounds
+    method = plan.method
+    before = run.settings["rounds"]
+    now = plan.settings.rounds
     over = {tuple(map(plan.schedule_over(rounds), range(len(run.log)))) for rounds in (before, now)}
     same_rates = len(over) == 1
     if before != now and not (same_rates and method.budget(before) == method.budget(now)):

@@ -117,7 +117,9 @@ class CrossFit(Experiment):
 
     def _train_one(self, held_out, stage, name, on_round, save):
         """Train a method without some samples, note its predictions for them, and save the run."""
-        clients, begun, before = self.clients, len(self.history), self.clients.traffic.copy()
+        clients = self.clients
+        begun = len(self.history)
+        before = self.clients.traffic.copy()
         settings = replace(self.settings, method=name, eval_every=10**9)
         trial = Experiment(without(self.federation, held_out), self.dataset, settings, **self._options)
 

@@ -68,7 +68,9 @@ class Experiment:
         plan = Plan.of(settings)
         data = assembly.training_data(federation, dataset, plan, embeddings)
         self.dataset, self.plan = dataset, plan
-        self.federation, self.input_shape, self.embedding = data.federation, data.shape, data.embedding
+        self.federation = data.federation
+        self.input_shape = data.shape
+        self.embedding = data.embedding
         select = plan.make_selector()
         self.opt = assembly.optimizer_of(plan, dataset, select)
         self.initial_server_state = memory.server_state(self.opt)
@@ -92,8 +94,13 @@ class Experiment:
         self.user_files, self.accept_code_change = digests(vars(settings).values()), accept_code_change
         self.code_changes: list[dict[str, Any]] = []
 
-        self.history, self.records, self.finished, self.logits = [], {}, False, {}
-        self.times, self._earlier_seconds, self._start = [], 0.0, None
+        self.history = []
+        self.records = {}
+        self.finished = False
+        self.logits = {}
+        self.times = []
+        self._earlier_seconds = 0.0
+        self._start = None
         self._evaluated_at, self._committed_rounds = 0, 0
         self.committee = 0  # number of networks that predict together; 0 for a single network
         self._tested = None, None  # the last evaluated weights and their logits

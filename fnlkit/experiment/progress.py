@@ -22,7 +22,9 @@ class Progress:
     """
 
     def __init__(self, experiment):
-        self.experiment, self.total, self.start = experiment, experiment.client_rounds_total, self._done(experiment)
+        self.experiment = experiment
+        self.total = experiment.client_rounds_total
+        self.start = self._done(experiment)
         self._began, self._score = time.monotonic(), ""
         self._samples = float(experiment.clients.sizes.mean()) * experiment.settings.epochs
 

@@ -47,7 +47,9 @@ class Selection:
 
     def __init__(self, plan, clients, held_out, dataset, evaluated):
         settings = plan.settings
-        self.rule, self.patience, self.spec = plan.criterion, settings.patience, str(settings.select)
+        self.rule = plan.criterion
+        self.patience = settings.patience
+        self.spec = str(settings.select)
         self.clients, self.held_out = clients, held_out
         # If the held-out samples are the evaluation set, each row already contains their agreement.
         self._measured = bool(evaluated.clients and len(evaluated))

@@ -83,7 +83,9 @@ class Session:
     """
 
     def __init__(self, offsets, indices, given, classes, source, inputs):
-        self.sizes, self.classes, self.traffic = np.diff(offsets), int(classes), Traffic()
+        self.sizes = np.diff(offsets)
+        self.classes = int(classes)
+        self.traffic = Traffic()
         self.y = np.array(given, np.int64)
         width = int(np.prod(source.shape[1:]))
         self._keeps = len(indices) * width * 4 <= MOST

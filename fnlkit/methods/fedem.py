@@ -156,7 +156,9 @@ def infer_all(
     (C, C) Tensor, float
         Common transition matrix, and the decrease of the inferred share of right labels in its last update, 0 for one update.
     """
-    classes, small, shared = clients.classes, can_keep_features(clients, model), clients.shared if combine else 0
+    classes = clients.classes
+    small = can_keep_features(clients, model)
+    shared = clients.shared if combine else 0
     strength, ridge = (each if each > 0 else usual for each, usual in zip((strength, ridge), DEFAULTS[shared > 0], strict=True))
     common = right * torch.eye(classes, dtype=torch.float64) + (1 - right) / classes
     sent = {"strength": torch.tensor(strength, dtype=torch.float64), "common": common}

@@ -228,7 +228,9 @@ class Sums:
     """
 
     def __init__(self, clients, model, components):
-        self.clients, self.model, self.everyone = clients, model, np.arange(len(clients))
+        self.clients = clients
+        self.model = model
+        self.everyone = np.arange(len(clients))
         self.classes, self.replies = clients.classes, None
         wide, angles = symmetric(self._ask(_reply_products, "wide_products")[0]), {}
         scale = _standardize(wide)

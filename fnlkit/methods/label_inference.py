@@ -42,7 +42,9 @@ def _infer_labels(client, model, received, *, steps, last=False, keep=False):
     If clients share samples, `received["votes"]` (samples, C) has the log likelihoods of all labels of a sample, and q is
     proportional to the product over these labels.
     """
-    features, p, settings = features_of(client, model, keep), torch.ones(len(client), client.classes), {"steps": 0}
+    features = features_of(client, model, keep)
+    p = torch.ones(len(client), client.classes)
+    settings = {"steps": 0}
     if "head" not in received:
         client.state.pop("inferred_counts", None)
     common, counts = received["common"].cpu(), client.state.get("inferred_counts")

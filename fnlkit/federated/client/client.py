@@ -189,10 +189,15 @@ class ClientList(Sequence[Any]):
     """
 
     def __init__(self, source, offsets, indices, given, classes, inputs, rows=None, reviewed=None, secret=None):
-        self.source, self.classes, self.inputs, self.sources = source, int(classes), inputs, rows or {}
+        self.source = source
+        self.classes = int(classes)
+        self.inputs = inputs
+        self.sources = rows or {}
         self.offsets, self.indices = np.asarray(offsets, np.int64), np.asarray(indices, np.int64)
         self.given = torch.from_numpy(np.asarray(given, np.int64)[self.indices])
-        self.y, self._made, self.secret = self.given.clone(), {}, secret
+        self.y = self.given.clone()
+        self._made = {}
+        self.secret = secret
         self.reviewed = None if reviewed is None else torch.from_numpy(np.asarray(reviewed, bool)[self.indices])
 
     @classmethod

@@ -161,7 +161,9 @@ class Descent:
     """
 
     def __init__(self, weights, fit):
-        self.weights, self.fit, self.velocity = weights, fit, None
+        self.weights = weights
+        self.fit = fit
+        self.velocity = None
 
     def step(self) -> None:
         fit = self.fit

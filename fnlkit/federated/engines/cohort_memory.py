@@ -16,7 +16,11 @@ class PooledRows(Mapping[str, torch.Tensor]):
     """
 
     def __init__(self, clients, device, room):
-        self.clients, self.device, self.room, self.made, self.written = clients, device, room, {}, set()
+        self.clients = clients
+        self.device = device
+        self.room = room
+        self.made = {}
+        self.written = set()
 
     def __getitem__(self, name):
         if name not in self.made:
@@ -52,7 +56,9 @@ class BatchRows(Mapping[str, torch.Tensor]):
     """Rows of the current batch, loaded on demand."""
 
     def __init__(self, pooled, index):
-        self.pooled, self.index, self.fetched = pooled, index, {}
+        self.pooled = pooled
+        self.index = index
+        self.fetched = {}
 
     def __getitem__(self, name):
         if name not in self.fetched:
@@ -70,7 +76,10 @@ class StackedValues(Mapping[str, torch.Tensor]):
     """Entries of the clients' memories, stacked on demand. `pick` selects clients."""
 
     def __init__(self, memories, device, pick=None, made=None):
-        self.memories, self.device, self.pick, self.made = memories, device, pick, {} if made is None else made
+        self.memories = memories
+        self.device = device
+        self.pick = pick
+        self.made = {} if made is None else made
 
     def __getitem__(self, name):
         if name not in self.made:

@@ -41,7 +41,10 @@ class Engine:
     name, numerics, foreign = "", "sequential", False
 
     def __init__(self, members, network, inputs, *, seed=0):
-        self.members, self.network, self.inputs, self.seed = members, network, inputs, seed
+        self.members = members
+        self.network = network
+        self.inputs = inputs
+        self.seed = seed
         self.sizes, self.notes = sizes_of(members), []
 
     def note(self, text: str) -> None:

@@ -52,8 +52,13 @@ class Forward:
     """
 
     def __init__(self, network, twin, features, names):
-        self.network, self.twin, self.features, self.names = network, twin, features, names
-        self.module, self.form, self._side = LogitsAndFeatures(network.module, features), "stack", []
+        self.network = network
+        self.twin = twin
+        self.features = features
+        self.names = names
+        self.module = LogitsAndFeatures(network.module, features)
+        self.form = "stack"
+        self._side = []
         self.beside = SideStream(network.device)
 
     def __call__(self, weights, buffers, x):

@@ -32,7 +32,10 @@ class Graphs:
     """
 
     def __init__(self, note):
-        self.note, self.recorded, self.memory, self.broken = note, {}, None, False
+        self.note = note
+        self.recorded = {}
+        self.memory = None
+        self.broken = False
 
     def train(self, training: StackedTraining) -> torch.Tensor:
         """Return the weights (K, P + Q) after a cohort's local training."""

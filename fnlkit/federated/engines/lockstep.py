@@ -103,7 +103,11 @@ class Lockstep:
         return torch.from_numpy(self.cohort.weights)
 
     def _step(self, group: Group) -> None:
-        who, at, size, fit, g = group.who, group.step, group.size, self.fit, len(group.who)
+        who = group.who
+        at = group.step
+        size = group.size
+        fit = self.fit
+        g = len(group.who)
         pick = slice(0, g) if who[-1] == g - 1 else torch.from_numpy(who)
         places = self.places[who, at, :size]
         index = torch.from_numpy(places)

@@ -41,7 +41,9 @@ class Stacked(Sequential):
 
     def __init__(self, *args, at_once=0, **settings):
         super().__init__(*args, **settings)
-        self.at_once, self._alone, self._needs = at_once, set(), {}
+        self.at_once = at_once
+        self._alone = set()
+        self._needs = {}
         sizes = sizes_of(self.members)
         self.graphs, self.room = Graphs(self.note), int(sizes.max(initial=0))
         self.pool, self.offsets = None, np.concatenate([[0], np.cumsum(sizes)[:-1]])
@@ -151,11 +153,9 @@ class Stacked(Sequential):
         """Return the weights (K, P + Q) of clients after a local training together."""
         clients, twin = [v.client for v in part], self.twin if fit.teacher else None
         room = self.room if self.graphs.usable(self.network.device) else 0
-        starts, plans, received = (
-            torch.stack([v.model.weights for v in part]),
-            [v.draws for v in part],
-            [v.received for v in part],
-        )
+        starts = torch.stack([v.model.weights for v in part])
+        plans = [v.draws for v in part]
+        received = [v.received for v in part]
         arguments = self.network, twin, clients, starts, fit, plans, received, scattered, *self._samples(clients)
         return self.graphs.train(StackedTraining(*arguments, room))
 

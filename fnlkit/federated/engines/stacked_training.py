@@ -46,9 +46,15 @@ class StackedTraining:
     """
 
     def __init__(self, network, twin, clients, starts, fit, plans, received, scattered, pool, offsets, room=0):
-        self.network, self.twin, self.clients, self.fit, self.pool = network, twin, clients, fit, pool
+        self.network = network
+        self.twin = twin
+        self.clients = clients
+        self.fit = fit
+        self.pool = pool
         device, k = network.device, len(clients)
-        self.device, self.shared_start, self.starts = device, bool((starts == starts[0]).all()), starts.clone()
+        self.device = device
+        self.shared_start = bool((starts == starts[0]).all())
+        self.starts = starts.clone()
         self.parameters, self.buffers = {}, {}
         for name, a, b, shape in network.slots:
             part = network.lay_out_weights(starts[:, a:b].reshape(k, *shape).clone())
@@ -227,7 +233,9 @@ class StackedTraining:
 
     def _inputs(self, order, who, at, size):
         """Return the augmented network input (g, B, ...) of the current samples."""
-        x, inputs, augment = self.pool[order + self.offset[who, None]], self.clients[0].inputs, self.fit.augment
+        x = self.pool[order + self.offset[who, None]]
+        inputs = self.clients[0].inputs
+        augment = self.fit.augment
         if not augment:
             return inputs.plain(x)
         draws = (None if v is None else v[who, at, :size] for v in (self.shift, self.flip, self.center))

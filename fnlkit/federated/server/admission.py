@@ -195,7 +195,9 @@ def examine(ask: Any, replies: list[Any], names: frozenset[Any]) -> tuple[list[A
         L2 norms of the trainable entries of updates, by position in `replies`.
     """
     session, network, sends = ask.session, ask.session.network, ask.session.sends or {}
-    checked, reasons, norms = list(replies), [], {}
+    checked = list(replies)
+    reasons = []
+    norms = {}
     samples, sides = session.sizes[ask.ids].long().tolist(), _sides_of(session) | ask.sides
     for j, reply in enumerate(replies):
         reason = str(reply) if isinstance(reply, Failure) else None
@@ -275,7 +277,9 @@ def _values(name, value, sent, known):
         stored = (torch.float16, torch.float32, torch.float64)  # floats that the log of a run can store
         odd = value.is_floating_point() and value.dtype not in stored
         return value.float() if odd else value
-    sides, wanted, dtype = tuple(value.shape), sent.sides(**known), getattr(torch, sent.dtype)
+    sides = tuple(value.shape)
+    wanted = sent.sides(**known)
+    dtype = getattr(torch, sent.dtype)
     fits = len(sides) == len(wanted) and all(isinstance(b, str) or a == b for a, b in zip(sides, wanted, strict=True))
     if not fits or not torch.can_cast(value.dtype, dtype):
         expected = f"({', '.join(map(str, wanted))}{',' * (len(wanted) == 1)}) {dtype}"

@@ -46,7 +46,11 @@ class Summed:
     """
 
     def __init__(self, start, fit, sizes, memory, share):
-        self.start, self.fit, self.sizes, self.memory, self.share = start, fit, sizes, memory, share
+        self.start = start
+        self.fit = fit
+        self.sizes = sizes
+        self.memory = memory
+        self.share = share
 
     def __getattr__(self, name):
         if name.startswith("__"):

@@ -74,7 +74,9 @@ def difficult(ground: Ground, *, like: People = "labelme", hard: Fraction = -1.0
 
 def draw_matrices(ground: Ground, fitted: dict[str, Any], strength: float) -> np.ndarray:
     """Draw T (N, C, C): a common matrix from the fitted distributions, and a matrix around it for each client."""
-    strength, classes, rng = fitted["strength"] if strength < 0 else strength, ground.classes, ground.rng()
+    strength = fitted["strength"] if strength < 0 else strength
+    classes = ground.classes
+    rng = ground.rng()
     common = np.zeros((classes, classes))
     for c in range(classes):
         right = rng.beta(*fitted["right"])

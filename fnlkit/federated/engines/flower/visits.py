@@ -157,7 +157,9 @@ def answer(node: NodeObjects, asked: dict[str, Any]) -> dict[str, list[list[Any]
 
 
 def _visit(node, twin, asked, steps, i, base, settled, scattered):
-    client, notes, round = node.clients[i], node.notebook(i), asked["round"]
+    client = node.clients[i]
+    notes = node.notebook(i)
+    round = asked["round"]
     try:
         memory = notes.read(base)
         (memory or Memory(client.given, {}, {}, set())).put(client)
