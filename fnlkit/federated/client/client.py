@@ -43,7 +43,7 @@ class Part:
         return self.source.dtype
 
     def gather(self) -> "torch.Tensor":
-        """Return a copy of the rows as a Tensor (m, ...)."""
+        """Copy rows to a Tensor (m, ...)."""
         return torch.from_numpy(np.ascontiguousarray(self.source[self.index]))
 
 
@@ -202,7 +202,7 @@ class ClientList(Sequence[Any]):
 
     @classmethod
     def of(cls, clients: "ClientList | Sequence[Client]") -> "ClientList":
-        """Return a ClientList for a list of clients 0 to N - 1 with samples in memory; a ClientList is returned unchanged."""
+        """Make a ClientList of clients 0 to N - 1 with samples in memory; a ClientList is returned unchanged."""
         if isinstance(clients, cls):
             return clients
         sizes = [len(c) for c in clients]
@@ -213,7 +213,7 @@ class ClientList(Sequence[Any]):
                    secret=first.secret)  # fmt: skip
 
     def copy(self) -> "ClientList":
-        """Return the same clients with the given labels and without memory."""
+        """Make the same clients with the given labels and without memory."""
         other = copy(self)
         other.y, other._made = self.given.clone(), {}
         return other
@@ -247,11 +247,11 @@ class ClientList(Sequence[Any]):
         return self._made[k]
 
     def made(self) -> list[Any]:
-        """Return the clients that are in memory."""
+        """Clients that are in memory."""
         return list(self._made.values())
 
     def with_memory(self) -> list[Any]:
-        """Return the clients with memory in addition to their labels, in ascending order."""
+        """Clients with memory in addition to their labels, in ascending order."""
         return [client for _, client in sorted(self._made.items()) if client.rows or client.state]
 
     def forget(self) -> None:
@@ -260,7 +260,7 @@ class ClientList(Sequence[Any]):
 
 
 def sizes_of(clients: tuple[Any, ...] | list[Client] | ClientList) -> np.ndarray:
-    """Return the numbers of samples (N,) of ClientList or a list of clients."""
+    """Numbers of samples (N,) of a ClientList or a list of clients."""
     return clients.sizes if isinstance(clients, ClientList) else np.array([len(c) for c in clients], np.int64)
 
 
@@ -284,7 +284,7 @@ def in_blocks(function: Callable[..., Any], x: "np.ndarray | torch.Tensor | Rows
 
 
 def tensor(array: np.ndarray) -> "torch.Tensor":
-    """Return an array as a Tensor; without a copy if the array is writable."""
+    """Convert an array to a Tensor, without a copy if the array is writable."""
     return torch.from_numpy(np.require(array, requirements=["C", "W"]))
 
 
@@ -309,7 +309,7 @@ def read_ahead(clients: Iterable[Client]) -> Iterator[Client]:
 
 
 def run_step(step: Callable[..., Any], client: Client, model: "LocalModel", received: dict[str, Any]) -> dict[str, Any]:
-    """Return the reply of a client step, a dict of arrays.
+    """Run a client step and check its reply, a dict of arrays.
 
     Raises
     ------
@@ -340,11 +340,11 @@ class LocalModel:
     score: Callable[..., Any] = predict
 
     def __call__(self, x):
-        """Return logits (n, C) of raw samples (n, ...), in evaluation mode."""
+        """Predict logits (n, C) of raw samples (n, ...), in evaluation mode."""
         return self.score(self.network, self.weights, x, self.inputs)
 
     def features(self, x: "torch.Tensor") -> "torch.Tensor":
-        """Return the penultimate representation (n, width) of raw samples, in evaluation mode."""
+        """Compute the penultimate representation (n, width) of raw samples, in evaluation mode."""
         return self.score(self.network, self.weights, x, self.inputs, features=True)
 
 

@@ -15,23 +15,23 @@ if TYPE_CHECKING:
 
 @declare(fused_kernel="proximal")
 def proximal(w: "torch.Tensor", w_start: "torch.Tensor", batch: "Batch", *, mu: float) -> "torch.Tensor":
-    """Return the gradient of mu/2 ||w - w_start||^2 (FedProx, Li 2020, eq. 2)."""
+    """Gradient of mu/2 ||w - w_start||^2 (FedProx, Li 2020, eq. 2)."""
     return mu * (w - w_start)
 
 
 @declare(fused_kernel="control_variate")
 def control_variate(w: "torch.Tensor", w_start: "torch.Tensor", batch: "Batch") -> "torch.Tensor":
-    """Return c - c_k with c ``received["control"]`` (P,) and c_k ``state["control"]`` (..., P) (SCAFFOLD, Karimireddy 2020)."""
+    """Correction c - c_k, c ``received["control"]`` (P,), c_k ``state["control"]`` (..., P) (SCAFFOLD, Karimireddy 2020)."""
     return (batch.received["control"].to(w) - batch.state["control"]).expand_as(w)
 
 
 @declare(fused_kernel="towards_global")
 def towards_global(w: "torch.Tensor", w_start: "torch.Tensor", batch: "Batch", *, strength: float) -> "torch.Tensor":
-    """Return the gradient of strength/2 ||w - w_global||^2 with w_global ``state["global"]`` (..., P) (Ditto, Li 2021)."""
+    """Gradient of strength/2 ||w - w_global||^2 with w_global ``state["global"]`` (..., P) (Ditto, Li 2021)."""
     return strength * (w - batch.state["global"])
 
 
 @declare(fused_kernel="dynamic")
 def dynamic(w: "torch.Tensor", w_start: "torch.Tensor", batch: "Batch", *, alpha: float) -> "torch.Tensor":
-    """Return the gradient of alpha/2 ||w - w_start||^2 - <g, w> with g ``state["dual"]`` (FedDyn, Acar 2021, eq. 1)."""
+    """Gradient of alpha/2 ||w - w_start||^2 - <g, w> with g ``state["dual"]`` (FedDyn, Acar 2021, eq. 1)."""
     return alpha * (w - w_start) - batch.state["dual"]

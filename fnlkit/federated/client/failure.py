@@ -67,7 +67,7 @@ class Failure:
 
 
 def failure(error: BaseException, client: int, round: int) -> Failure:
-    """Return the information that leaves a client after an exception, and write the text to the client's log.
+    """Reduce an exception to the information that may leave a client, and write the text to the client's log.
 
     Parameters
     ----------
@@ -124,13 +124,13 @@ def log_failures() -> Iterator[None]:
 
 
 def _is_raised_here(error):
-    """Return True if the innermost frame is in fnlkit: messages of user code can quote samples."""
+    """Whether the innermost frame is in fnlkit: messages of user code can quote samples."""
     frames = list(traceback.walk_tb(error.__traceback__))
     return bool(frames) and frames[-1][0].f_code.co_filename.startswith(_OURS)
 
 
 def _class_name(error):
-    """Return the name of an exception's class; ``Exception`` for a class created at run time, whose name is arbitrary."""
+    """Name of an exception's class; ``Exception`` for a class created at run time, whose name is arbitrary."""
     kind = type(error)
     home = sys.modules.get(kind.__module__)
     return kind.__name__ if getattr(home, kind.__name__, None) is kind else "Exception"

@@ -21,7 +21,7 @@ PRECISIONS = {"fp32": "float32", "fp64": "float64", "tf32": "float32", "bf16": "
 
 
 def weight_type(precision: "str | FileText") -> "torch.dtype":
-    """Return the torch.dtype of weights and samples under a precision, a key of `PRECISIONS`."""
+    """Choose the torch.dtype of weights and samples under a precision, a key of `PRECISIONS`."""
     return getattr(torch, PRECISIONS[precision])
 
 
@@ -48,7 +48,7 @@ class Augment:
     def draw(
         self, rng: np.random.Generator, shape: tuple[int, ...], image: tuple[int, ...]
     ) -> tuple[Any, Any, np.ndarray | None]:
-        """Return random choices for `shape` samples: shift (..., 2), flip (...), center (..., 2); None for a disabled step.
+        """Draw random choices for `shape` samples: shift (..., 2), flip (...), center (..., 2); None for a disabled step.
 
         Parameters
         ----------
@@ -88,7 +88,7 @@ class Inputs:
     device: str = "cpu"
 
     def plain(self, x: "torch.Tensor") -> "torch.Tensor":
-        """Return network input (n, C, H, W) or (n, ...) of raw samples (n, H, W, C) or (n, ...)."""
+        """Convert raw samples (n, H, W, C) or (n, ...) to network input (n, C, H, W) or (n, ...)."""
         scale = 255 if x.dtype == torch.uint8 else 1
         x = x.to(self.device)
         if not (self.image or self.mean):
@@ -102,12 +102,12 @@ class Inputs:
         return x.div_(scale).sub_(mean[:, None, None]).div_(std[:, None, None])
 
     def stored(self, x: "torch.Tensor") -> np.ndarray:
-        """Return raw samples as numpy array for fnlkit.kernels.fused: raw images, or scaled vectors."""
+        """Convert raw samples to a numpy array for fnlkit.kernels.fused: raw images, or scaled vectors."""
         return x.numpy() if self.image or not self.mean else self.plain(x).numpy()
 
     @property
     def normal(self) -> dict[str, Any]:
-        """Return the description of the samples of `stored` as keywords of fnlkit.kernels.fused."""
+        """Describe the samples of `stored` by keywords of fnlkit.kernels.fused."""
         if not self.image:
             return {"image": False}
         return {"mean": np.array(self.mean), "std": np.array(self.std)}
@@ -120,7 +120,7 @@ class Inputs:
         flip: "torch.Tensor | None",
         center: "torch.Tensor | None",
     ) -> "torch.Tensor":
-        """Return network input of raw images (..., H, W, C) after augmentation by choices of the same leading shape.
+        """Augment raw images (..., H, W, C) by choices of the same leading shape, as network input.
 
         Outside of the image the crop contains zeros in pixel space, as torchvision's RandomCrop with padding.  Cutout sets
         zeros after normalization.
@@ -157,7 +157,7 @@ class Inputs:
 
 @cache
 def _cache_tensor(values, dtype, device):
-    """Return a cached tensor of a tuple of numbers.
+    """Cache the tensor of a tuple of numbers.
 
     It is created once, because a vector can have thousands of features.  A recorded GPU step must not copy from the host, and
     keeps using this memory.
@@ -166,7 +166,7 @@ def _cache_tensor(values, dtype, device):
 
 
 def intake(dataset: Any) -> tuple[Any, ...]:
-    """Return (x_train, x_test, input_shape, image) as arrays of rows for networks and engines, without copies.
+    """Prepare (x_train, x_test, input_shape, image) as arrays of rows for networks and engines, without copies.
 
     Images stay uint8 or float (n, H, W, C); waves become log-Mel spectrograms (n, 1, 64, T); vectors stay (n, d).
     """
@@ -182,7 +182,7 @@ def intake(dataset: Any) -> tuple[Any, ...]:
 
 
 def _spectrograms(waves, rate):
-    """Return the log-Mel spectrograms of waves, computed once; above 64 MiB they are stored in a temporary file."""
+    """Compute the log-Mel spectrograms of waves once; above 64 MiB they are stored in a temporary file."""
 
     first = log_mel(waves[:1], rate)
     if len(waves) * first.nbytes <= 2**26:

@@ -37,6 +37,6 @@ def learn_slack_compiled(
 
 
 def _predict(client, model):
-    """Return log probabilities (n, C), probabilities and labels of a client's samples."""
+    """Predict log probabilities (n, C) and probabilities of a client's samples, and read their labels."""
     logp = model(client.x).cpu().double().log_softmax(-1)
     return logp, logp.exp().numpy(), client.y.cpu().numpy()

@@ -88,7 +88,7 @@ class Network:
         self.channels_last = normed and (self.parameters_count < 1e6 or self.device.type == "cuda")
 
     def packed(self) -> bytes:
-        """Return the network as bytes for another process; `unpacked` reads them.
+        """Pack the network as bytes for another process; `unpacked` reads them.
 
         Raises
         ------
@@ -107,16 +107,16 @@ class Network:
 
     @classmethod
     def unpacked(cls, packed: bytes) -> "Network":
-        """Return the Network from the bytes of `packed` of the same program, on the first device of the same type."""
+        """Unpack the bytes of `packed` of the same program, on the first device of the same type."""
         module, dtype, device, precision = torch.load(io.BytesIO(packed), weights_only=False)
         return cls(module, dtype=dtype, device=device, precision=precision)
 
     def lay_out(self, x: "torch.Tensor") -> "torch.Tensor":
-        """Return a batch (B, ...) in the memory format in which this network trains fastest."""
+        """Bring a batch (B, ...) into the memory format in which this network trains fastest."""
         return x.contiguous(memory_format=torch.channels_last) if self.channels_last and x.dim() == 4 else x
 
     def lay_out_weights(self, weights: "torch.Tensor") -> "torch.Tensor":
-        """Return the weights of K clients (K, ...), with channels-last convolutions if this is faster on a GPU."""
+        """Lay out the weights of K clients (K, ...), with channels-last convolutions if this is faster on a GPU."""
         if not (self.channels_last and self.device.type == "cuda" and weights.dim() == 5):
             return weights
         return weights.permute(0, 1, 3, 4, 2).contiguous().permute(0, 1, 4, 2, 3)
@@ -141,7 +141,7 @@ class Network:
         return [new.get(i, w) for i, w in enumerate(weights)]
 
     def compute(self, call: Callable[..., Any], x: "torch.Tensor") -> Any:
-        """Return ``call(x)`` in this network's precision: one result or a tuple of results, in `dtype`.
+        """Run ``call(x)`` in this network's precision: one result or a tuple of results, in `dtype`.
 
         Parameters
         ----------
@@ -172,14 +172,14 @@ class Network:
             self.flat.copy_(weights)
 
     def twin(self) -> "Network":
-        """Return a second, independent network of the same shape, for example for a teacher."""
+        """Make a second, independent network of the same shape, for example for a teacher."""
         module = copy.deepcopy(self.module)
         for p in module.parameters():
             p.grad = None
         return Network(module, dtype=self.dtype, device=self.device, precision=self.precision)
 
     def call(self, weights: "torch.Tensor", x: "torch.Tensor") -> "torch.Tensor":
-        """Return the logits for a flat vector as a pure function; gradients flow to `weights`, buffers do not change.
+        """Compute the logits for a flat vector as a pure function; gradients flow to `weights`, buffers do not change.
 
         Parameters
         ----------
@@ -193,7 +193,7 @@ class Network:
 
 
 def _digest(tensors):
-    """Return the SHA-256 over tensors as float32, or None for an empty list."""
+    """Compute the SHA-256 over tensors as float32; None for an empty list."""
     if not tensors:
         return None
     total = hashlib.sha256()
@@ -203,7 +203,7 @@ def _digest(tensors):
 
 
 def looks_up(module: "torch.nn.Module") -> bool:
-    """Return whether a module has an embedding table and therefore reads token ids."""
+    """Whether a module has an embedding table and therefore reads token ids."""
     return any(isinstance(part, (torch.nn.Embedding, torch.nn.EmbeddingBag)) for part in module.modules())
 
 
@@ -232,11 +232,11 @@ class Model:
         self._weights = weights
 
     def with_weights(self, weights: "torch.Tensor | None") -> "Model":
-        """Return a Model of the same network with other weights (P + Q,)."""
+        """Make a Model of the same network with other weights (P + Q,)."""
         return Model(self.network, weights)
 
     def empty(self) -> "Model":
-        """Return a Model without weights, for steps that need no model."""
+        """Make a Model without weights, for steps that need no model."""
         return nothing()
 
     @property
@@ -251,7 +251,7 @@ class Model:
 
 
 def nothing() -> Model:
-    """Return a Model without weights, for steps that need no model."""
+    """Make a Model without weights, for steps that need no model."""
     module = torch.nn.Module()
     module.none = torch.nn.Parameter(torch.zeros(0))
     network = Network(module)
@@ -267,7 +267,7 @@ def predict(
     batch_size: int = 512,
     features: bool = False,
 ) -> "torch.Tensor":
-    """Return logits (n, C) of samples in evaluation mode, without gradients.
+    """Predict logits (n, C) of samples in evaluation mode, without gradients.
 
     Parameters
     ----------

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def decorrelate(features: "torch.Tensor", batch: "Batch", *, strength: float) -> "torch.Tensor":
-    """Return strength times the mean squared correlation of two features, times B, (...): FedDecorr (Shi 2023).
+    """Penalty strength times the mean squared correlation of two features, times B, (...): FedDecorr (Shi 2023).
 
     Features are standardized over the batch with the variance of B - 1, plus 1e-8.  With K = Z^T Z of the standardized features
     Z (B, width), the value is strength / B times the mean of the squared entries of K off the diagonal, as in FNBench's public

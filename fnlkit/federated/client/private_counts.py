@@ -60,7 +60,7 @@ def reply_tested(client: Client, model: LocalModel, received: Received) -> dict[
 
 
 def in_groups(counts: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Return the samples and the wrong predictions, each int64 (C + 1,), of groups with at least `FEWEST` samples.
+    """Count samples and wrong predictions, each int64 (C + 1,), of groups with at least `FEWEST` samples.
 
     Parameters
     ----------
@@ -84,20 +84,20 @@ def in_groups(counts: np.ndarray) -> tuple[np.ndarray, ...]:
 
 
 def lower_end(tested: ArrayLike, wrong: ArrayLike) -> np.ndarray:
-    """Return the lower ends of the ranges of numbers (...,): multiples of `RANGE`, each range with at least `RANGE` numbers."""
+    """Round numbers (...,) down to the ends of their ranges: multiples of `RANGE`, each range with at least `RANGE` numbers."""
     last = (np.asarray(tested) + 1) // RANGE - 1
     return RANGE * np.clip(np.asarray(wrong) // RANGE, 0, np.maximum(last, 0))
 
 
 def ranges(tested: np.ndarray, wrong: np.ndarray) -> Ranges:
-    """Return the Ranges of replies (..., G)."""
+    """Read the Ranges of replies (..., G)."""
     tested, wrong = np.asarray(tested, np.int64), np.asarray(wrong, np.int64)
     last = RANGE * np.maximum((tested + 1) // RANGE - 1, 0)
     return Ranges(tested, wrong, np.where(wrong == last, tested, wrong + RANGE - 1))
 
 
 def implausible(replies: Mapping[Any, Mapping[str, torch.Tensor]]) -> dict[Any, str]:
-    """Return {key: reason} of clients whose replies are no ranges of `reply_tested`, {key: replies} by any key."""
+    """Find {key: reason} of clients whose replies are no ranges of `reply_tested`, {key: replies} by any key."""
     reasons = {}
     for key, reply in replies.items():
         tested, wrong = reply["tested"].numpy(), reply["wrong"].numpy()

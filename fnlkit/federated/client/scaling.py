@@ -47,14 +47,14 @@ class Moments(NamedTuple):
 
 
 def moments(x: np.ndarray) -> Moments:
-    """Return the Moments of one client's vectors (n, d), computed in float64."""
+    """Compute the Moments of one client's vectors (n, d) in float64."""
     x = np.asarray(x, np.float64)
     total = x.sum(0)
     return Moments(len(x), total, ((x - total / len(x)) ** 2).sum(0))
 
 
 def moments_of_known(x: np.ndarray) -> Moments:
-    """Return the Moments of vectors (n, d) over the known values, without features of fewer than `FEWEST` values.
+    """Compute the Moments of vectors (n, d) over the known values, without features of fewer than `FEWEST` values.
 
     A missing value is NaN.
     """
@@ -78,7 +78,7 @@ def reply_moments(client: "Client", model: "LocalModel | None", received: "Recei
 
 
 def pool_moments(replies: Iterable[Moments]) -> tuple[np.ndarray, np.ndarray]:
-    """Return (mean (d,), std (d,)) of all clients' samples together; std is 1 for a constant feature.
+    """Pool (mean (d,), std (d,)) of all clients' samples; std is 1 for a constant feature.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ def pool_moments(replies: Iterable[Moments]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def add_moments(replies: Iterable[Moments]) -> tuple[np.ndarray, np.ndarray, Any]:
-    """Return (mean (d,), variance (d,), count) of all clients' values together.
+    """Pool (mean (d,), variance (d,), count) of all clients' values.
 
     Source: Chan, Golub, LeVeque 1983, combination of two samples' sums of squares.
     """
@@ -105,7 +105,7 @@ def add_moments(replies: Iterable[Moments]) -> tuple[np.ndarray, np.ndarray, Any
 
 
 def channel_moments(x: Any) -> Moments:
-    """Return the Moments of one client's images (n, H, W, channels), of pixel values as stored.
+    """Compute the Moments of one client's images (n, H, W, channels), of pixel values as stored.
 
     For uint8, the sums are exact integers, independent of the order of summation.
     """
@@ -123,7 +123,7 @@ def channel_moments(x: Any) -> Moments:
 
 
 def pool_channel_moments(replies: Iterable[Moments], dtype: np.dtype) -> tuple[Any, np.ndarray]:
-    """Return (mean (C,), std (C,)) of all clients' pixels, uint8 scaled to [0, 1]; std is 1 for a constant channel.
+    """Pool (mean (C,), std (C,)) of all clients' pixels, uint8 scaled to [0, 1]; std is 1 for a constant channel.
 
     Parameters
     ----------

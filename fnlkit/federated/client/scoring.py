@@ -9,25 +9,25 @@ if TYPE_CHECKING:
 
 
 def sample_losses(logits: "torch.Tensor", labels: "torch.Tensor") -> "torch.Tensor":
-    """Return the cross entropy of each sample, (n,), for logits (n, C) and labels (n,)."""
+    """Cross entropy of each sample, (n,), for logits (n, C) and labels (n,)."""
     return torch.nn.functional.cross_entropy(logits, labels, reduction="none")
 
 
 def double_softmax_losses(logits: "torch.Tensor", labels: "torch.Tensor") -> "torch.Tensor":
-    """Return the cross entropy (n,) of a softmax of the softmax, as in FedCorr's public code; it orders samples differently."""
+    """Cross entropy (n,) of a softmax of the softmax, as in FedCorr's public code; it orders samples differently."""
     return sample_losses(logits.softmax(-1), labels)
 
 
 def energy(logits: "torch.Tensor") -> "torch.Tensor":
-    """Return the energy score logsumexp(logits), (...): high if the network is confident (FedLN, Section 4.2)."""
+    """Energy score logsumexp(logits), (...): high if the network is confident (FedLN, Section 4.2)."""
     return logits.logsumexp(-1)
 
 
 def confidence(logits: "torch.Tensor") -> "torch.Tensor":
-    """Return the largest softmax probability, (...): the softmax score that FedLN's Table 2 compares with the energy."""
+    """Largest softmax probability, (...): the softmax score that FedLN's Table 2 compares with the energy."""
     return logits.softmax(-1).amax(-1)
 
 
 def softmax_numpy(logits: "torch.Tensor") -> "np.ndarray":
-    """Return softmax probabilities (n, C) of logits as a numpy array."""
+    """Turn logits into softmax probabilities (n, C) as a numpy array."""
     return torch.softmax(logits, -1).cpu().numpy()

@@ -112,7 +112,7 @@ class Plan:
 
 
 def plan(n: int, fit: Fit, *, seed: int, round: int, client: int, image: tuple[int, int] | None = None) -> Plan:
-    """Return the Plan of a client with n samples.
+    """Draw all random choices of a client with n samples.
 
     Parameters
     ----------
@@ -204,7 +204,7 @@ class Adam:
 
 
 def make_optimizer(fit: Fit, weights: "torch.Tensor") -> Any:
-    """Return the optimizer of `fit` for a vector of weights."""
+    """Make the optimizer of `fit` for a vector of weights."""
     if fit.optimizer == "adam":
         return torch.optim.Adam([weights], lr=fit.lr, weight_decay=fit.weight_decay)
     return Descent(weights, fit)
@@ -315,7 +315,7 @@ def _step(network, client, fit, draws, received, twin, t):
 
 
 def _predict_unmixed(network, x, features):
-    """Return (logits, features or None) of samples by the current network, in evaluation mode and without gradient."""
+    """Predict (logits, features or None) of samples by the current network, in evaluation mode and without gradient."""
     network.module.eval()
     with torch.no_grad():
         between = network.compute(network.module.features, x) if features else None
@@ -325,7 +325,7 @@ def _predict_unmixed(network, x, features):
 
 
 def loss_values(loss: Callable[..., Any], logits: "torch.Tensor", batch: Batch) -> tuple[Any, Any]:
-    """Return the result of a loss in a step: the values (..., B), and the rows to write back.
+    """Evaluate a loss in a step: the values (..., B), and the rows to write back.
 
     Raises
     ------

@@ -72,7 +72,7 @@ OPTIONS = {one.name: about(one).engines for one in fields(EngineOptions) if abou
 
 
 def make(name: str, clients: Sequence[Client], network: Network, inputs: Inputs, **settings: Any) -> Clients:
-    """Return a session with clients that run on an engine.
+    """Open a session with clients that run on an engine.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ def make(name: str, clients: Sequence[Client], network: Network, inputs: Inputs,
 
 
 def choose(network: Network, clients: Sequence[Client], workers: int = 0) -> tuple[str, str]:
-    """Return the fastest engine for a network, device and number of workers, and the reason.
+    """Choose the fastest engine for a network, device and number of workers, and state the reason.
 
     The choice follows measurements. 0 workers means a worker per core.
 
@@ -147,7 +147,7 @@ def choose(network: Network, clients: Sequence[Client], workers: int = 0) -> tup
 
 
 def _fused_form(module, clients):
-    """Return the description of a network for compiled training, or None."""
+    """Describe a network for compiled training; None if it cannot be compiled."""
     from fnlkit.models.parts import fused_form
 
     return fused_form(module, clients[0].samples.shape, clients[0].inputs.image) if clients else None

@@ -28,7 +28,7 @@ class PooledRows(Mapping[str, torch.Tensor]):
         return self.made[name]
 
     def join(self, parts: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Return the tensors (n, ...) of all clients joined to a tensor (K room, ...)."""
+        """Join the tensors (n, ...) of all clients to a tensor (K room, ...)."""
         out = parts[0].new_zeros((len(parts), self.room, *parts[0].shape[1:]))
         for place, part in zip(out, parts, strict=True):
             place[: len(part)] = part
@@ -41,7 +41,7 @@ class PooledRows(Mapping[str, torch.Tensor]):
         return len(self.clients[0].rows)
 
     def changed(self, name: str) -> torch.Tensor:
-        """Return the tensor of a row for writing."""
+        """Tensor of a row for writing."""
         self.written.add(name)
         return self[name]
 
@@ -93,7 +93,7 @@ class StackedValues(Mapping[str, torch.Tensor]):
         return len(self.memories[0])
 
     def whole(self) -> list[str]:
-        """Return the names with values of equal shape."""
+        """Names with values of equal shape."""
         numbers = (torch.Tensor, np.ndarray, np.generic, bool, int, float)
         names = [name for name in self if all(isinstance(m[name], numbers) for m in self.memories)]
         shapes = {name: {torch.as_tensor(m[name]).shape for m in self.memories} for name in names}

@@ -181,7 +181,7 @@ class Descent:
 
 
 def _by_client(tensors):
-    """Return views of tensors (g, ...): all of the first client, then all of the second client, and so on."""
+    """View tensors (g, ...) by client: all of the first client, then all of the second client, and so on."""
     return [part for client in zip(*(t.unbind() for t in tensors), strict=True) for part in client]
 
 
@@ -191,7 +191,7 @@ def _fits_kernel(w, g):
 
 
 def alike(gradients, weights):
-    """Return gradients with the type and memory layout of the weights; those that differ are copied, all at once.
+    """Bring gradients into the type and memory layout of the weights; those that differ are copied, all at once.
 
     The fused step reads memory in storage order.
     """

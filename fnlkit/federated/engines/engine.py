@@ -53,11 +53,11 @@ class Engine:
             self.notes.append(text)
 
     def run(self, request: Ask) -> list[dict[str, torch.Tensor] | Failure]:
-        """Return one reply per client of a request, in its order: a dict of arrays, or a Failure."""
+        """Run a request: one reply per client, in its order, a dict of arrays or a Failure."""
         raise NotImplementedError("use an engine of fnlkit.federated.engines")
 
     def run_secretly(self, request: Ask, secret: Any) -> tuple[list[dict[str, torch.Tensor] | Failure], int]:
-        """Return replies as `run`, with the mean of the cohort instead of each client's weights, and the bytes of the protocol.
+        """Run as `run`, with the mean of the cohort instead of each client's weights; count the bytes of the protocol.
 
         Parameters
         ----------
@@ -76,7 +76,7 @@ class Engine:
         )
 
     def predict(self, weights: torch.Tensor, x: Any) -> torch.Tensor:
-        """Return the logits (n, C) of raw samples on the server, for example of the test set.
+        """Predict logits (n, C) of raw samples on the server, for example of the test set.
 
         Parameters
         ----------

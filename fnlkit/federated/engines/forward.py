@@ -62,7 +62,7 @@ class Forward:
         self.beside = SideStream(network.device)
 
     def __call__(self, weights, buffers, x):
-        """Return the leaves of the autograd graph, and the outputs (g, B, ...).
+        """Compute the leaves of the autograd graph, and the outputs (g, B, ...).
 
         Parameters
         ----------
@@ -77,7 +77,7 @@ class Forward:
     def evaluated(
         self, weights: Sequence[torch.Tensor], buffers: Mapping[str, torch.Tensor], x: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Return (logits (g, B, C), features or None) of the current models.
+        """Predict (logits (g, B, C), features or None) with the current models.
 
         The models run in evaluation mode and without gradients.
         """
@@ -90,7 +90,7 @@ class Forward:
         return out if self.features else (out, None)
 
     def of_teacher(self, x: torch.Tensor, starts: torch.Tensor | None = None) -> torch.Tensor:
-        """Return the output of the received model for samples (g, B, ...).
+        """Compute the output of the received model for samples (g, B, ...).
 
         Parameters
         ----------

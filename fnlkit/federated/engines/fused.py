@@ -64,7 +64,7 @@ class Fused(Stacked):
         return self._threads
 
     def run(self, request: Ask) -> list[dict[str, torch.Tensor] | Failure]:
-        """Return the replies of a request; see `Engine.run`."""
+        """Run a request; see `Engine.run`."""
         if not all(self._in_thread(step) for step in request.steps):
             return super().run(request)
         with one_thread():
@@ -155,7 +155,7 @@ class Fused(Stacked):
         return torch.from_numpy(fused_forward(self.net, network_weights, inputs.stored(x), features=features, **inputs.normal))
 
     def _predict(self, weights, x):
-        """Return logits (n, C) of raw samples, in parallel."""
+        """Predict logits (n, C) of raw samples, in parallel."""
 
         def score(part: torch.Tensor) -> torch.Tensor:
             return self._score(self.network, weights, part, self.inputs)
@@ -169,7 +169,7 @@ class Fused(Stacked):
 
 
 def find_targets(fit: Fit) -> Callable[[Visit], dict[str, Any]] | None:
-    """Return the function of a visit that returns the keywords of `FusedCohort.train`; None if the loss is not compiled."""
+    """Find the function of a visit that makes the keywords of `FusedCohort.train`; None if the loss is not compiled."""
     loss: Any = fit.loss
     if fit.clip or fit.penalty is not None or bool(getattr(loss, "args", None)):
         return None
@@ -178,7 +178,7 @@ def find_targets(fit: Fit) -> Callable[[Visit], dict[str, Any]] | None:
 
 
 def drift_terms(fit: Fit) -> list[Callable[[Visit], dict[str, Any]]] | None:
-    """Return the compiled forms of the corrections; None if there is none for one of them, or the gradient is clipped."""
+    """Find the compiled forms of the corrections; None if one of them has none, or the gradient is clipped."""
     terms: list[Callable[[Visit], dict[str, Any]]] = []
     correction: Any
     for correction in fit.corrections:
@@ -190,7 +190,7 @@ def drift_terms(fit: Fit) -> list[Callable[[Visit], dict[str, Any]]] | None:
 
 
 def stack_drift(fit: Fit, visits: Sequence[Visit]) -> dict[str, Any] | None:
-    """Return the drift terms of all visits as keywords of FusedSteps, or None."""
+    """Stack the drift terms of all visits as keywords of FusedSteps; None without drift."""
     terms = drift_terms(fit)
     drift: dict[str, Any] = {}
     if terms is None:

@@ -245,7 +245,7 @@ NORM = 128, 64, 32, 8  # rows and columns of a tile, most programs that share th
 
 
 def _parts(rows, tile):
-    """Return (rows of each part, parts) of a sum over rows."""
+    """Divide a sum over rows: (rows of each part, parts)."""
     split = tile[0] * -(-rows // (tile[0] * tile[2]))
     return split, -(-rows // split)
 
@@ -259,7 +259,7 @@ def normalize(
     relu: bool,
     tile: Any = NORM,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return batch norm of rows (M, N) in training, plus `add`, through ReLU; and the columns' mean and 1 / deviation (2, N).
+    """Normalize rows (M, N) by batch norm, plus `add`, through ReLU; also the columns' mean and 1 / deviation (2, N).
 
     Parameters
     ----------
@@ -290,7 +290,7 @@ def normalize_back(
     add: bool,
     tile: Any = NORM,
 ) -> tuple[torch.Tensor | None, ...]:
-    """Return the gradients of `x`, `add` (None if absent), weight and bias of `normalize`; `d` (M, N) is that of its output."""
+    """Compute gradients of `x`, `add` (None if absent), weight and bias of `normalize`; `d` (M, N) is that of its output."""
     rows, columns = x.shape
     (split, parts), width = _parts(rows, tile), -(-columns // tile[1])
     options = {"ROWS": tile[0], "COLUMNS": tile[1], "num_warps": tile[3]}
@@ -352,7 +352,7 @@ def weigh(x: torch.Tensor, d: torch.Tensor, g: torch.Tensor, *, stride: int, pad
 
 
 def tiles_for(pixels: int, units: int, channels: int, dtype: torch.dtype) -> tuple[int, int, int, int, int]:
-    """Return (pixels, units, channels, warps, stages) of a tile of a convolution with `pixels` outputs per client.
+    """Choose (pixels, units, channels, warps, stages) of a tile of a convolution with `pixels` outputs per client.
 
     The choices are the fastest on an H200, measured by benchmarks/gpu_tiles.py of commit 4d89694f.
     """
@@ -363,7 +363,7 @@ def tiles_for(pixels: int, units: int, channels: int, dtype: torch.dtype) -> tup
 
 
 def tiles_for_weights(pixels: int, units: int, channels: int, dtype: torch.dtype) -> tuple[int, int, int, int, int]:
-    """Return (pixels, units, channels, warps, stages) of a tile of the gradient of weights; see `tiles_for`."""
+    """Choose (pixels, units, channels, warps, stages) of a tile of the gradient of weights; see `tiles_for`."""
     n = 128 if units % 128 == 0 else 64 if units >= 64 else 32 if units >= 32 else 16
     c = _largest(channels, 128 if n == 128 else 64)
     m = 32 if pixels < 1024 or dtype == torch.float32 else 64 if n == 128 else 128
@@ -371,7 +371,7 @@ def tiles_for_weights(pixels: int, units: int, channels: int, dtype: torch.dtype
 
 
 def _largest(channels, most):
-    """Return the largest power of two up to `most` that divides the number of channels."""
+    """Find the largest power of two up to `most` that divides the number of channels."""
     return min(most, channels & -channels)
 
 

@@ -38,7 +38,7 @@ class Graphs:
         self.broken = False
 
     def train(self, training: StackedTraining) -> torch.Tensor:
-        """Return the weights (K, P + Q) after a cohort's local training."""
+        """Train a cohort locally: weights (K, P + Q)."""
         if self.broken or not self.usable(training.device):
             return training.train()
         key = signature(training)
@@ -111,7 +111,7 @@ class Graphs:
         return graph.replay
 
     def _record(self, training, plain, before):
-        """Return a recording of the current step without changing the training."""
+        """Record the current step without changing the training."""
 
         def warm() -> None:
             for _ in range(WARM):
@@ -144,7 +144,7 @@ class Graphs:
 
 
 def ways(training: StackedTraining) -> tuple[str, ...]:
-    """Return the forms of recording, best first; see `fnlkit.federated.engines.forward.Forward`.
+    """Forms of recording, best first; see `fnlkit.federated.engines.forward.Forward`.
 
     In a stack, the convolutions of K clients become a convolution with K groups. For a wide network this is slower than K
     parallel convolutions, and for a small network it is as fast or faster. Under bf16, matrix products are faster than both for
@@ -161,14 +161,14 @@ def ways(training: StackedTraining) -> tuple[str, ...]:
 
 
 def changing(training: StackedTraining) -> list[torch.Tensor]:
-    """Return the tensors that a step writes. The first is the index of the current step."""
+    """Tensors that a step writes. The first is the index of the current step."""
     rows = [training.rows.made[name] for name in sorted(training.rows.made)]
     low = [part for part in training.low if part is not None]
     return [training.turn, *training.parameters.values(), *low, *training.buffers.values(), *training.descent.memory, *rows]
 
 
 def input_tensors(training: StackedTraining) -> dict[str, torch.Tensor]:
-    """Return the other tensors that a step reads, by name, after loading the lazy tensors."""
+    """Other tensors that a step reads, by name, after loading the lazy tensors."""
     names = ("starts", "pool", "offset", "table", "begins", "y", "order", "partner", "shift", "flip", "center", "uniform")
     single = {name: getattr(training, name) for name in names}
     single["rate"] = training.descent.rate
@@ -191,7 +191,7 @@ def restore(training: StackedTraining, before: list[torch.Tensor]) -> None:
 
 
 def relative_distance(values: torch.Tensor, expected: torch.Tensor) -> float:
-    """Return the relative distance of two tensors, NaN if only one contains NaN."""
+    """Relative distance of two tensors, NaN if only one contains NaN."""
     if not values.is_floating_point():
         return float((values != expected).any())
     values, expected = values.double(), expected.double()
@@ -201,7 +201,7 @@ def relative_distance(values: torch.Tensor, expected: torch.Tensor) -> float:
 
 
 def signature(training: StackedTraining) -> str:
-    """Return the key of a recording: code, constants and shapes."""
+    """Make the key of a recording: code, constants and shapes."""
     for name in training.rows:  # all of them, because the names that the loss reads are available only after it has run
         training.rows[name]
     fit = training.fit.changed(lr=0.0)
@@ -213,7 +213,7 @@ def signature(training: StackedTraining) -> str:
 
 
 def _constants(function):
-    """Return a function and its bound arguments, with arrays identified by id.
+    """List a function and its bound arguments, with arrays identified by id.
 
     Different arrays can print alike, and a recording reads the memory of a specific array.
     """

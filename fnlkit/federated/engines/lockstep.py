@@ -96,7 +96,7 @@ class Lockstep:
         self.scatter = StackedValues([{name: v.received[name] for name in scattered} for v in visits], network.device)
 
     def train(self) -> torch.Tensor:
-        """Return the weights (K, P) after local training; rows are written back to the clients."""
+        """Train locally: weights (K, P); rows are written back to the clients."""
         for group in self.groups:
             self._step(group)
         self.rows.write_back()
@@ -152,12 +152,12 @@ class Lockstep:
             pool[index] = new.detach().to(pool)
 
     def _drawn(self, name, who, at, *size):
-        """Return random choices of a step, or None."""
+        """Select the random choices of a step; None if there are none."""
         drawn = self.draws[name]
         return None if drawn is None else torch.from_numpy(drawn[(who, at, *map(slice, size))])
 
     def _outputs(self, pick, logits, hidden=None, head=None):
-        """Return logits and features (g, B, ...) of the module from the results of the compiled networks."""
+        """Split the results of the compiled networks into logits and features (g, B, ...) of the module."""
         logits = torch.as_tensor(logits)
         if self.pair:
             features = torch.cat(logits.unflatten(0, (-1, 2)).unbind(1), -1)
@@ -172,7 +172,7 @@ class Lockstep:
         return logits, hidden
 
     def _head(self, pick):
-        """Return a copy of the weights (g, H) that follow those of the network."""
+        """Copy the weights (g, H) that follow those of the network."""
         return torch.from_numpy(self.cohort.weights[:, -self.cohort.extra :])[pick].clone()
 
     def _descend(self, pick, batch):
@@ -192,7 +192,7 @@ _DRAWS = ("order", "shift", "flip", "center", "share", "partner", "uniform")
 
 
 def _join(arrays, name):
-    """Return the random choices (K, steps, ...) of all clients, padded to equal length, or None."""
+    """Join the random choices (K, steps, ...) of all clients, padded to equal length; None if there are none."""
     if arrays[0] is None:
         return None
     shape = np.max([a.shape for a in arrays], 0)
@@ -203,7 +203,7 @@ def _join(arrays, name):
 
 
 def descent_of(fit: Fit, plans: list[Any], drift: dict[str, Any] | None) -> FusedSteps:
-    """Return the optimizer of a Fit for the kernels; without `drift`, steps that only write the gradients."""
+    """Choose the optimizer of a Fit for the kernels; without `drift`, steps that only write the gradients."""
     if drift is None:
         return FusedSteps(0.0)
     return FusedSteps(

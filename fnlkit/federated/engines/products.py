@@ -38,7 +38,7 @@ class SideStream:
         self.device, self.stream = device, None
 
     def __call__(self, *reads: torch.Tensor) -> AbstractContextManager[Any]:
-        """Return a context whose work starts after all work that is already queued.
+        """Open a context whose work starts after all work that is already queued.
 
         Parameters
         ----------
@@ -111,7 +111,7 @@ def _normalization(x, mean, var, weight=None, bias=None, training=False, momentu
 
 
 def _same(value):
-    """Return a number that holds for both axes, or None."""
+    """Read a number that holds for both axes; None if they differ."""
     values = {value} if isinstance(value, (int, str)) else set(value)
     number = values.pop()
     return None if values or isinstance(number, str) else number
@@ -192,18 +192,18 @@ class StackedNorm(torch.autograd.Function):
 
 
 def _matrix(x):
-    """Return images (K, B, C, H, W) of memory order B, H, W, K, C as a view (B H W, K C)."""
+    """View images (K, B, C, H, W) of memory order B, H, W, K, C as a matrix (B H W, K C)."""
     return x.permute(1, 3, 4, 0, 2).flatten(3).flatten(0, 2)
 
 
 def _images(rows, like):
-    """Return rows (B H W, K C) as images of the shape of others (K, B, C, H, W), a view."""
+    """View rows (B H W, K C) as images of the shape of others (K, B, C, H, W)."""
     k, b, c, height, width = like.shape
     return rows.view(b, height, width, k, c).permute(3, 0, 4, 1, 2)
 
 
 def _stack(value, dim, size):
-    """Return the tensor with its clients first."""
+    """Move the clients of a tensor to the first axis."""
     if value is None:
         return None
     if dim is None:
@@ -212,7 +212,7 @@ def _stack(value, dim, size):
 
 
 def join_clients(x: torch.Tensor) -> torch.Tensor:
-    """Return images of K clients (K, B, C, H, W) as images (B, K C, H, W) with channels last; a view if possible."""
+    """Join images of K clients (K, B, C, H, W) to (B, K C, H, W) with channels last; a view if possible."""
     return x.permute(1, 3, 4, 0, 2).flatten(3).contiguous().permute(0, 3, 1, 2)
 
 
@@ -249,30 +249,30 @@ class StackedConvolution(torch.autograd.Function):
 
 
 def lay_out(x: torch.Tensor) -> torch.Tensor:
-    """Return images (K, B, C, H, W) with memory order B, H, W, K, C; a view if they have it."""
+    """Lay out images (K, B, C, H, W) in memory order B, H, W, K, C; a view if they have it."""
     return x.permute(1, 3, 4, 0, 2).contiguous().permute(3, 0, 4, 1, 2)
 
 
 def new_images(x: torch.Tensor, channels: int, rows: int, columns: int) -> torch.Tensor:
-    """Return uninitialized images (K, B, C, H, W) with memory order B, H, W, K, C."""
+    """Make uninitialized images (K, B, C, H, W) with memory order B, H, W, K, C."""
     return x.new_empty((x.shape[1], rows, columns, x.shape[0], channels)).permute(3, 0, 4, 1, 2)
 
 
 def products_of(x: torch.Tensor, w: torch.Tensor) -> Any:
-    """Return the module or class whose `convolve` and `weigh` compute these products."""
+    """Choose the module or class whose `convolve` and `weigh` compute these products."""
     kernels = kernels_for(x.device)
     fits = x.shape[2] % 16 == w.shape[1] % 16 == 0 and x.dtype in LOW and x.numel() < 2**31
     return kernels if kernels and fits else Patches
 
 
 def kernels_for(device: torch.device) -> Any:
-    """Return the Triton kernels, or None if Triton is missing or the device is no GPU."""
+    """Choose the Triton kernels; None if Triton is missing or the device is no GPU."""
     return gpu_kernels() if device.type == "cuda" else None
 
 
 @cache
 def gpu_kernels() -> Any:
-    """Return the Triton kernels, or None if Triton is missing."""
+    """Import the Triton kernels; None if Triton is missing."""
     try:
         from fnlkit.federated.engines import gpu_kernels  # noqa: PLC0415 - Triton is only part of torch for CUDA
     except ImportError:
@@ -307,12 +307,12 @@ class Patches:
 
 
 def patches(x: torch.Tensor, side: int, stride: int, padding: int) -> torch.Tensor:
-    """Return the windows (K, B H' W', S S C) of images (K, B, C, H, W)."""
+    """Collect the windows (K, B H' W', S S C) of images (K, B, C, H, W)."""
     x = F.pad(x.permute(0, 1, 3, 4, 2), (0, 0, padding, padding, padding, padding))
     windows = x.unfold(2, side, stride).unfold(3, side, stride)  # (K, B, H', W', C, S, S)
     return windows.permute(0, 1, 2, 3, 5, 6, 4).reshape(x.shape[0], -1, side * side * x.shape[4])
 
 
 def _rows(y):
-    """Return images (K, B, C, H, W) of memory order B, H, W, K, C as a view (K, B H W, C)."""
+    """View images (K, B, C, H, W) of memory order B, H, W, K, C as rows (K, B H W, C)."""
     return y.permute(1, 3, 4, 0, 2).flatten(0, 2).transpose(0, 1)

@@ -49,7 +49,7 @@ class Stacked(Sequential):
         self.pool, self.offsets = None, np.concatenate([[0], np.cumsum(sizes)[:-1]])
 
     def run(self, request: Ask) -> list[dict[str, torch.Tensor] | Failure]:
-        """Return the replies of a request; see `Engine.run`."""
+        """Run a request; see `Engine.run`."""
         replies: list[Any] = [None] * len(request.ids)
         with one_thread(), on_device(self.network.device):
             for group in groups_of(self.sizes[request.ids], self.at_once):
@@ -108,7 +108,7 @@ class Stacked(Sequential):
         return 2 * whole <= free_memory(device)
 
     def _samples(self, clients):
-        """Return the joined samples of clients on the device, and the offset of each client."""
+        """Join the samples of clients on the device, and compute the offset of each client."""
         if self.pool is not None:
             return self.pool, self.offsets[[c.id for c in clients]]
         if self.graphs.usable(self.network.device):  # a recording fixes sizes: use the largest client's size
@@ -150,7 +150,7 @@ class Stacked(Sequential):
             visit.trained(w)
 
     def _train_stack(self, part, fit, scattered):
-        """Return the weights (K, P + Q) of clients after a local training together."""
+        """Train clients together: weights (K, P + Q)."""
         clients, twin = [v.client for v in part], self.twin if fit.teacher else None
         room = self.room if self.graphs.usable(self.network.device) else 0
         starts = torch.stack([v.model.weights for v in part])
@@ -170,7 +170,7 @@ class Stacked(Sequential):
             visit.guard(train)
 
     def _fitting(self, group, fit):
-        """Return the number of clients that are trained at once."""
+        """Number of clients that are trained at once."""
         if len(group) == 1:
             return 1
         need, free = self._need(group[0].client, fit), free_memory(self.network.device)
@@ -189,7 +189,7 @@ class Stacked(Sequential):
         return min(fitting, wanted)
 
     def _need(self, client, fit):
-        """Return `bytes_needed` for a client, measured once for equal settings."""
+        """Measure `bytes_needed` of a client once for equal settings."""
         key = (fit.views * fit.batch_size, fit.features, fit.optimizer, bool(fit.corrections or fit.clip))
         if key not in self._needs:
             self._needs[key] = bytes_needed(self.network, client.inputs, client.x[:1], fit)
@@ -197,7 +197,7 @@ class Stacked(Sequential):
 
 
 def bytes_needed(network: Network, inputs: Inputs, x: torch.Tensor, fit: Fit) -> int:
-    """Return the approximate number of bytes that a client needs in local training.
+    """Estimate the bytes that a client needs in local training.
 
     Parameters
     ----------
@@ -214,7 +214,7 @@ def bytes_needed(network: Network, inputs: Inputs, x: torch.Tensor, fit: Fit) ->
 
 
 def groups_of(sizes: np.ndarray, at_once: int) -> list[list[int]]:
-    """Return lists of the positions of clients that train together: the largest clients first, `at_once` in each list.
+    """Group the positions of clients that train together: the largest clients first, `at_once` in each list.
 
     The groups do not depend on the number of devices. A stack of another size can round differently.
 
@@ -231,12 +231,12 @@ def groups_of(sizes: np.ndarray, at_once: int) -> list[list[int]]:
 
 
 def on_device(device: torch.device) -> AbstractContextManager[Any]:
-    """Return a context in which `device` is the current CUDA device. It has no effect for a CPU."""
+    """Make `device` the current CUDA device within a context. It has no effect for a CPU."""
     return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
 
 
 def _activations(network, x, size):
-    """Return twice the measured bytes that autograd stores for a step.
+    """Measure the bytes that autograd stores for a step, times two.
 
     Gradients and temporary tensors need about the same amount as the stored tensors.
     """
@@ -255,7 +255,7 @@ def _activations(network, x, size):
 
 
 def free_memory(device: torch.device) -> int:
-    """Return the free bytes of a device."""
+    """Free bytes of a device."""
     if torch.device(device).type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     try:
@@ -266,7 +266,7 @@ def free_memory(device: torch.device) -> int:
 
 
 def _memory(client):
-    """Return the names, shapes and types of a client's memory.
+    """List the names, shapes and types of a client's memory.
 
     Two clients can be stacked only if these are equal.
     """
@@ -275,7 +275,7 @@ def _memory(client):
 
 
 def _layer(error, network):
-    """Return the name of the innermost layer of the network in which an error arose, or None."""
+    """Name the innermost layer of the network in which an error arose; None if there is none."""
     layers = set(network.modules())
     frames = [frame.f_locals.get("self") for frame, _ in traceback.walk_tb(error.__traceback__)]
     chain = [layer for layer in frames if isinstance(layer, torch.nn.Module) and layer in layers]

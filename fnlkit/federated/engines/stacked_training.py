@@ -131,7 +131,7 @@ class StackedTraining:
         self.turn = torch.zeros(1, dtype=torch.int64, device=self.device)
 
     def train(self, step: Callable[[int, int, bool], None] | None = None) -> torch.Tensor:
-        """Return the weights (K, P + Q) after local training.
+        """Train locally: weights (K, P + Q).
 
         Rows are written back to the clients.
 
@@ -154,7 +154,7 @@ class StackedTraining:
         return self.weights()
 
     def weights(self) -> torch.Tensor:
-        """Return the model vectors of the clients (K, P + Q)."""
+        """Model vectors of the clients (K, P + Q)."""
         tensors = {**self.parameters, **self.buffers}
         travelling = [tensors[f"net.{name}"].reshape(len(self.clients), -1) for name, *_ in self.network.slots]
         return torch.cat(travelling, 1)
@@ -184,7 +184,7 @@ class StackedTraining:
                     self.buffers[name][who] = value
 
     def _gradients(self, pick, who, at, size, weights, buffers, low, leading):
-        """Return the Batch and the gradient of each parameter tensor.
+        """Compute the Batch and the gradient of each parameter tensor.
 
         Rows that the loss returns are written to the clients' rows.
         """
@@ -232,7 +232,7 @@ class StackedTraining:
         return self.fit.optimizer == "sgd" and not (self.fit.corrections or self.fit.clip)
 
     def _inputs(self, order, who, at, size):
-        """Return the augmented network input (g, B, ...) of the current samples."""
+        """Augment the current samples as network input (g, B, ...)."""
         x = self.pool[order + self.offset[who, None]]
         inputs = self.clients[0].inputs
         augment = self.fit.augment
@@ -242,7 +242,7 @@ class StackedTraining:
         return inputs.augment_images(x, augment, *draws)
 
     def _mix(self, batch, x, who, at, size, weights, buffers):
-        """Return the mixed input and (share, 1 - share, partner) of mixup.
+        """Mix the input: mixed input, and (share, 1 - share, partner) of mixup.
 
         The data for a loss on unmixed samples is added to the batch.
         """
@@ -256,7 +256,7 @@ class StackedTraining:
         return share[wide] * x + rest[wide] * x.gather(1, along), (share, rest, partner)
 
     def _correct(self, gradients, weights, pick, batch):
-        """Return the gradients with the corrections added and clipped, client by client."""
+        """Add the corrections to the gradients and clip them, client by client."""
         fit = self.fit
         if not (fit.corrections or fit.clip):
             return gradients
@@ -274,7 +274,7 @@ class StackedTraining:
 
 
 def match_layout(parts: Sequence[torch.Tensor], weights: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Return the gradients (g, ...) with the memory layout and type of parameters (g, ...).
+    """Bring gradients (g, ...) into the memory layout and type of parameters (g, ...).
 
     Parameters
     ----------

@@ -25,7 +25,7 @@ _RECORDS = {"Fit": Fit, "Augment": Augment}
 
 
 def pack(value: Any) -> tuple[Any, ...]:
-    """Return a step, or a value bound to a step, as names and plain values.
+    """Convert a step, or a value bound to a step, to names and plain values.
 
     Raises
     ------
@@ -50,7 +50,7 @@ def pack(value: Any) -> tuple[Any, ...]:
 
 
 def unpack(packed: Sequence[Any], allowed: Callable[[str, str], bool] | None = None) -> Any:
-    """Return the value that was passed to `pack`.
+    """Restore the value that was passed to `pack`.
 
     Parameters
     ----------

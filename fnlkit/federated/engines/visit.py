@@ -75,7 +75,7 @@ class Visit:
 
 
 def begin_visits(engine: Engine, request: Ask, score: Callable[..., torch.Tensor] = predict) -> list[Visit]:
-    """Return a Visit for each client of a request, with its random streams for this round.
+    """Begin a Visit for each client of a request, with its random streams for this round.
 
     Parameters
     ----------

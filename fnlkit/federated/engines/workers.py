@@ -67,7 +67,7 @@ class Workers(Sequential):
         self.processes, self.owner = [], os.getpid()
 
     def run(self, request: Ask) -> list[dict[str, torch.Tensor] | Failure]:
-        """Return the replies of a request; see `Engine.run`."""
+        """Run a request; see `Engine.run`."""
         ids = request.ids
         steps = [pack(step) for step in request.steps]
         shared = pickle.dumps((request.weights.cpu().numpy(), steps, request.broadcast), protocol=5)
@@ -111,11 +111,11 @@ class Workers(Sequential):
         return replies
 
     def _seconds_left(self, running):
-        """Return the seconds until the first of the running tasks is late, or None without a limit."""
+        """Seconds until the first of the running tasks is late, or None without a limit."""
         return max(0.0, min(since for _, since in running.values()) + self.timeout - time.monotonic()) if self.timeout else None
 
     def _submit(self, shared, part):
-        """Return the Future of a visit."""
+        """Submit a visit and return its Future."""
         if self.executor is None:
             self._start()
         client = self.members[part.ids[0]]
@@ -174,14 +174,14 @@ class Workers(Sequential):
 
 
 def _memory_file():
-    """Return an open file without a name, in memory where the system has such files."""
+    """Open a file without a name, in memory where the system has such files."""
     if hasattr(os, "memfd_create"):
         return os.fdopen(os.memfd_create("fnlkit"), "r+b")
     return tempfile.TemporaryFile()
 
 
 def _to_shared(source, file):
-    """Return an array of rows in a form that another process can read: an array in memory is written to a file."""
+    """Share an array of rows with other processes: an array in memory is written to a file."""
     if not isinstance(source, np.ndarray):
         return source
     file.write(bytes(-file.tell() % 64))  # arrays start at an alignment that suits any type
@@ -191,7 +191,7 @@ def _to_shared(source, file):
 
 
 def _send_stored(array):
-    """Return how another process opens a Stored array: by its path, or by a copy of its descriptor."""
+    """State how another process opens a Stored array: by its path, or by a copy of its descriptor."""
     if not isinstance(array.file, int):
         return array.__reduce__()
     return _receive_stored, (reduction.DupFd(array.descriptor), array.offset, array.stored, array.shape)
@@ -234,7 +234,7 @@ def _meet():
 
 
 def _visit(shared, task):
-    """Return (reply, memory) of a client after a visit by the engine, as bytes."""
+    """Visit a client with the engine: (reply, memory) as bytes."""
     ids, round, scatter, memory = pickle.loads(task)
     if "broken" in _worker:
         return pickle.dumps((_worker["broken"], memory))
@@ -254,7 +254,7 @@ def _visit(shared, task):
 
 
 def _separate(value):
-    """Return a value whose tensors do not share memory with larger tensors, which would be sent as a whole."""
+    """Copy tensors that share memory with larger tensors, which would be sent as a whole."""
     if type(value) is torch.Tensor and value.layout is torch.strided:
         return value.clone() if value.untyped_storage().nbytes() > value.nbytes else value
     if type(value) in (list, tuple):
@@ -263,7 +263,7 @@ def _separate(value):
 
 
 def _clients(source, offsets, indices, given, classes, inputs, rows, secret):
-    """Return the ClientList of a message, in which labels are stored by client, not by sample."""
+    """Make the ClientList of a message, in which labels are stored by client, not by sample."""
     by_sample = np.zeros(len(source), np.int64)
     by_sample[indices] = given
     return ClientList(source, offsets, indices, by_sample, classes, inputs, rows, secret=secret)

@@ -22,7 +22,7 @@ RELEASED = frozenset({"private_counts", "exact_counts", "epsilon"})
 
 
 def keep_probability(epsilon: float, classes: int) -> float:
-    """Return the probability that k-ary randomized response keeps a label.
+    """Probability that k-ary randomized response keeps a label.
 
     It is e^eps / (e^eps + K - 1).
 
@@ -45,7 +45,7 @@ def keep_probability(epsilon: float, classes: int) -> float:
 
 
 def epsilon_of(keep: float, classes: int) -> float:
-    """Return the epsilon of k-ary randomized response with keep probability p.
+    """Epsilon of k-ary randomized response with keep probability p.
 
     It is ln(p (K - 1) / (1 - p)).
 
@@ -118,7 +118,7 @@ def to_simplex(values: ArrayLike, *, how: str = "project") -> NDArray[np.floatin
 
 # ---- what releases cost
 def pure_epsilon(epsilons: Sequence[float]) -> float:
-    """Return the total epsilon of several releases of the same labels.
+    """Add up the epsilon of several releases of the same labels.
 
     It is the sum (basic composition of pure DP).
     """
@@ -126,7 +126,7 @@ def pure_epsilon(epsilons: Sequence[float]) -> float:
 
 
 def epsilon_at(delta: float, epsilons: Sequence[float], classes: int) -> float | None:
-    """Return the epsilon of several k-ary randomized responses at a delta.
+    """Epsilon of several k-ary randomized responses at a delta.
 
     The privacy loss distributions are composed, which is tight.  At delta 0, the result is `pure_epsilon`.  It is None if the
     extra ``privacy`` is not installed.
@@ -155,7 +155,7 @@ def epsilon_at(delta: float, epsilons: Sequence[float], classes: int) -> float |
 
 
 def releases(run: "Run") -> "list[Release]":
-    """Return the Releases of a run from its log; [] if no labels were released.
+    """Read the Releases of a run from its log; [] if no labels were released.
 
     Parameters
     ----------
@@ -182,7 +182,7 @@ def releases(run: "Run") -> "list[Release]":
 
 
 def statement(runs: "Run | Sequence[Run]", *, known: "Sequence[Release]" = (), delta: float = 1e-5) -> dict[str, Any]:
-    """Return the privacy statement of runs on one data set; {} if no labels were sent.
+    """State the privacy of runs on one data set; {} if no labels were sent.
 
     Releases add up per sample over runs, seeds and partitions.  The statement applies to the sample with the highest total
     epsilon.
@@ -217,7 +217,7 @@ def statement(runs: "Run | Sequence[Run]", *, known: "Sequence[Release]" = (), d
 
 
 def sum_costs(made: "Sequence[Release]", data: str, *, beside: Iterable[str] = (), delta: float = 1e-5) -> dict[str, Any]:
-    """Return the total cost of Releases in the same form as `statement`.
+    """Sum the cost of Releases in the same form as `statement`.
 
     Parameters
     ----------

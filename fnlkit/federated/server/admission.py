@@ -344,7 +344,7 @@ def quote(name: str) -> str:
 
 
 def _finite_norm(weights, start, trainable):
-    """Return the L2 norm of the trainable entries of an update; it is finite only if these are."""
+    """L2 norm of the trainable entries of an update; it is finite only if these are."""
     norm = l2_norm(weights[:trainable].detach() - start[:trainable])
     must_be_finite("weights", weights[trainable:] if math.isfinite(norm) else weights)
     return norm

@@ -40,12 +40,12 @@ def mean(stacked: "torch.Tensor", weights: "torch.Tensor") -> "torch.Tensor":
 
 
 def as_result(values: "torch.Tensor", stacked: "torch.Tensor") -> "torch.Tensor":
-    """Return values in the number type of the aggregated vectors, or unchanged if these are not floating-point numbers."""
+    """Convert values to the number type of the aggregated vectors, if these are floating-point numbers."""
     return values.to(stacked.dtype) if stacked.is_floating_point() else values
 
 
 def finite_rows(stacked: "torch.Tensor") -> "torch.Tensor":
-    """Return a mask (K,) of vectors without NaN and infinity; all True if no vector is finite."""
+    """Mask (K,) of vectors without NaN and infinity; all True if no vector is finite."""
     mask = stacked.isfinite().all(1)
     return mask if mask.any() else torch.ones_like(mask)
 
@@ -69,7 +69,7 @@ def median(stacked: "torch.Tensor", weights: "torch.Tensor", *, even: Literal["m
 
 
 def trimming_cohort(share: float) -> tuple[int, Any]:
-    """Return the two sizes of `smallest_cohort`; from the second size on, at least one client is dropped."""
+    """Compute the sizes of `smallest_cohort`; from the second size on, at least one client is dropped."""
     return 1, next((k for k in range(3, 10_000) if int(share * k)), 10_000)
 
 
@@ -105,7 +105,7 @@ def trimmed_mean(
 
 
 def squared_distances(stacked: "torch.Tensor") -> "torch.Tensor":
-    """Return the squared Euclidean distances (K, K) between vectors, in float64."""
+    """Squared Euclidean distances (K, K) between vectors, in float64."""
     out = torch.zeros(len(stacked), len(stacked), dtype=torch.float64)
     for i in range(len(stacked)):
         for j in range(i):
@@ -114,12 +114,12 @@ def squared_distances(stacked: "torch.Tensor") -> "torch.Tensor":
 
 
 def smallest_cohort(aggregate: Callable[..., Any]) -> tuple[int, int]:
-    """Return the smallest cohort that an aggregator accepts, and the smallest cohort that can outvote a bad client."""
+    """Smallest cohort that an aggregator accepts, and the smallest cohort that can outvote a bad client."""
     return resolve(declaration(aggregate).cohort, arguments_of(aggregate))
 
 
 def too_few(aggregate: Callable[..., Any], count: int) -> str | None:
-    """Return a message if rounds of `count` clients are too small for an aggregator, else None."""
+    """Explain why rounds of `count` clients are too small for an aggregator; None if they are not."""
     least, _ = smallest_cohort(aggregate)
     if count >= least:
         return None
@@ -127,7 +127,7 @@ def too_few(aggregate: Callable[..., Any], count: int) -> str | None:
 
 
 def outvotes_nobody(aggregate: Callable[..., Any], count: int) -> str | None:
-    """Return a message if a robust aggregator cannot withstand one bad client of `count`, else None.
+    """Explain that a robust aggregator cannot withstand one bad client of `count`; None if it can.
 
     Parameters
     ----------

@@ -39,7 +39,7 @@ def predict_fold(client, model, received, *, fold, method, methods):
 
 
 def _held_out(client, received):
-    """Return (predicted classes (m, M), probabilities (m, C), given labels (m,)) of samples that all methods have predicted."""
+    """Collect predicted classes (m, M), probabilities (m, C) and given labels (m,) of samples that all methods have predicted."""
     methods, none = received["methods"].cpu(), torch.zeros(0, dtype=torch.int64)
     if "guesses" not in client.rows:  # no sample was held out, or no training of its folds finished
         return none.view(0, len(methods)).numpy(), none.view(0, 1).expand(0, client.classes).numpy(), none.numpy()
@@ -65,7 +65,7 @@ def _count_agreements(client, model, received):
 
 # ---- the server
 def measure_agreements(clients: Clients, methods: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the argument (M + 1, M + 1) of `fnlkit.kernels.committees.find_weights`, and the plain agreements (M,).
+    """Measure the argument (M + 1, M + 1) of `fnlkit.kernels.committees.find_weights`, and the plain agreements (M,).
 
     Parameters
     ----------

@@ -18,7 +18,7 @@ from fnlkit.federated.server.aggregation import mean
 def distance_aware_weights(
     stacked: "torch.Tensor", weights: "torch.Tensor", clean: np.ndarray, slots: list[tuple[str, int, int, tuple[int, ...]]]
 ) -> "torch.Tensor":
-    """Return aggregation weights (K,) that sum to 1: n_k exp(-d_k), d_k divided by the largest distance (eqs. 9 and 10).
+    """Aggregation weights (K,) that sum to 1: n_k exp(-d_k), d_k divided by the largest distance (eqs. 9 and 10).
 
     d_k is 0 for a clean client, and for a noisy client the distance from the nearest clean client.  The distance of two models
     is the sum over tensors of Euclidean distances.  If there are no clean clients, no noisy clients, or no distances, the given

@@ -45,7 +45,7 @@ def arfl(stacked: "torch.Tensor", weights: "torch.Tensor", *, bound: Positive = 
 
 
 def reweight(stacked: "torch.Tensor", bound: float, least: float) -> "tuple[torch.Tensor, torch.Tensor]":
-    """Return sums of confidences (K,), and the vectors (K, P) with untrusted values moved onto the line.
+    """Sum confidences (K,), and move untrusted values of the vectors (K, P) onto the line.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ def reweight(stacked: "torch.Tensor", bound: float, least: float) -> "tuple[torc
 
 
 def repeated_median(y: "torch.Tensor") -> "tuple[torch.Tensor, torch.Tensor]":
-    """Return slopes and intercepts (P,) of the line through each row's sorted values at 0 ... K - 1 (Siegel 1982).
+    """Slopes and intercepts (P,) of the line through each row's sorted values at 0 ... K - 1 (Siegel 1982).
 
     The slope is the median over points of the median slope to the other points.  The line passes through the medians of
     positions and values.
@@ -89,7 +89,7 @@ def repeated_median(y: "torch.Tensor") -> "tuple[torch.Tensor, torch.Tensor]":
 
 
 def middle(values: "torch.Tensor") -> "torch.Tensor":
-    """Return the median over the last axis; the mean of the middle two for an even number."""
+    """Median over the last axis; the mean of the middle two for an even number."""
     ordered = values.sort(-1).values
     k = values.shape[-1]
     return (ordered[..., (k - 1) // 2] + ordered[..., k // 2]) / 2

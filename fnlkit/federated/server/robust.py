@@ -18,7 +18,7 @@ _FAR = 1e300
 
 
 def krum_scores(stacked: "torch.Tensor", f: int, nearest: str) -> "torch.Tensor":
-    """Return each vector's sum of squared distances (K,) to the K - f - 2 nearest others (at least one), or to all.
+    """Sum each vector's squared distances (K,) to the K - f - 2 nearest others (at least one), or to all.
 
     The score of a vector that contains NaN or infinity is infinite.
     """
@@ -30,7 +30,7 @@ def krum_scores(stacked: "torch.Tensor", f: int, nearest: str) -> "torch.Tensor"
 
 
 def krum_cohort(f: int) -> tuple[int, int]:
-    """Return the smallest cohorts of Krum with f bad clients.
+    """Smallest cohorts of Krum with f bad clients.
 
     A client is compared with the K - f - 2 nearest others, so that f + 3 clients are needed, and 2 f + 3 to withstand f.
     """

@@ -67,7 +67,7 @@ def cosine(done: float, total: int, *, lowest: NotNegative = 0.0) -> float:
 
 
 def factor_of(done: float, *, schedule: Callable[[float, int], float], rounds: int, warmup_rounds: int = 0) -> float:
-    """Return the factor on the learning rate after `done` of all rounds.
+    """Factor on the learning rate after `done` of all rounds.
 
     In the warm-up it is (done + 1) / (warmup_rounds + 1), torch's LinearLR; the schedule follows as in torch's SequentialLR.
     """
@@ -77,12 +77,12 @@ def factor_of(done: float, *, schedule: Callable[[float, int], float], rounds: i
 
 
 def pooled_rounds(rounds: int, fraction: float) -> int:
-    """Return the number of rounds with as many passes over all samples as `rounds` that train a share of the clients."""
+    """Number of rounds with as many passes over all samples as `rounds` that train a share of the clients."""
     return max(1, round(rounds * fraction))
 
 
 def stretch(opt: "FedOpt", ratio: float) -> "FedOpt":
-    """Return an optimizer whose calls of `round` each advance the schedule by `ratio` rounds."""
+    """Make an optimizer whose calls of `round` each advance the schedule by `ratio` rounds."""
     return replace(opt, schedule=partial(_stretched, schedule=opt.schedule, ratio=ratio))
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def cohort_size(clients: "Clients", fraction: float) -> int:
-    """Return the cohort size: round(fraction N), at least 1."""
+    """Number of clients in a cohort: round(fraction N), at least 1."""
     return max(1, round(fraction * len(clients)))
 
 
@@ -33,7 +33,7 @@ def _pool(clients, among):
 
 
 def _draws(clients):
-    """Return the Generator of this round's cohort."""
+    """Generator of this round's cohort."""
     return stream(clients.seed, "selection", clients.rounds)
 
 
@@ -51,7 +51,7 @@ class Uniform:
     sampling = "fixed"  # the draw depends on no reply
 
     def __call__(self, clients, model, among=None):
-        """Return ids (K,) from the boolean mask `among` (N,), or from all clients."""
+        """Select ids (K,) from the boolean mask `among` (N,), or from all clients."""
         pool = _pool(clients, among)
         rng = _draws(clients)
         return np.sort(rng.choice(pool, min(cohort_size(clients, self.fraction), len(pool)), replace=False))
@@ -74,13 +74,13 @@ class Poisson:
     sampling = "poisson"
 
     def __call__(self, clients, model, among=None):
-        """Return ids (K,) from the boolean mask `among` (N,), or from all clients; K is random."""
+        """Select ids (K,) from the boolean mask `among` (N,), or from all clients; K is random."""
         pool = _pool(clients, among)
         return pool[_draws(clients).random(len(pool)) < self.fraction]
 
 
 def average_for(select: Callable[..., Any], opt: "FedOpt") -> None:
-    """Return `opt` with equally weighted clients if the selector declares it (``uniform_weights``), else unchanged."""
+    """Weight clients equally if the selector declares it (``uniform_weights``), else return `opt` unchanged."""
     if getattr(select, "uniform_weights", False):
         opt.uniform_weights = True
 
@@ -123,7 +123,7 @@ class PowerOfChoice:
         return self.weights == "equal"
 
     def __call__(self, clients, model, among=None):
-        """Return ids (m,) from the boolean mask `among` (N,), or from all clients; requests the candidates' losses."""
+        """Select ids (m,) from the boolean mask `among` (N,), or from all clients; requests the candidates' losses."""
         pool = _pool(clients, among)
         m = min(cohort_size(clients, self.fraction), len(pool))
         sizes = clients.sizes.numpy()[pool]

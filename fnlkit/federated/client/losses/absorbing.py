@@ -15,7 +15,7 @@ LOG_ZERO = -9.210340371976182
 
 
 def absorbing(logits: "torch.Tensor", batch: "Batch", *, robust: float = 0.4, absorb: float = 1.0) -> "torch.Tensor":
-    """Return robust SCE + absorb m_i (-log(p T)_y), (..., B), with m_i = B / noisy samples for noisy samples, else 0.
+    """Robust SCE + absorb m_i (-log(p T)_y), (..., B), with m_i = B / noisy samples for noisy samples, else 0.
 
     SCE = 0.1 CE + RCE.  T is ``state["rg_absorption"]`` (..., C, C), T[true, given]; a sample is noisy if ``rows["rg_noisy"]``
     is 1.  The values have the mean of both terms over their samples.

@@ -19,7 +19,7 @@ def keep_class_shares(client: "Client", model: "LocalModel", received: "Received
 
 
 def log_softmax_with_prior(logits: "torch.Tensor", shares: "torch.Tensor") -> "torch.Tensor":
-    """Return log softmax(z + log shares), (..., B, C), with 0 in place of -inf for classes that a client does not have.
+    """Compute log softmax(z + log shares), (..., B, C), with 0 in place of -inf for classes that a client does not have.
 
     Source: Menon 2021.  The zeros follow FedNoRo's public code, so that absent classes contribute nothing.
     """
@@ -31,13 +31,13 @@ def log_softmax_with_prior(logits: "torch.Tensor", shares: "torch.Tensor") -> "t
 
 @reads(before=lambda **keywords: (keep_class_shares,))
 def logit_adjusted(logits: "torch.Tensor", batch: "Batch") -> "torch.Tensor":
-    """Return -log softmax(z + log shares)_y, (..., B): the cross entropy of adjusted logits (Wu 2023)."""
+    """Cross entropy of adjusted logits, -log softmax(z + log shares)_y, (..., B) (Wu 2023)."""
     return -select_label(log_softmax_with_prior(logits, batch.state["class_share"]), batch.y)
 
 
 @reads(teacher=True, before=lambda **keywords: (keep_class_shares,))
 def adjusted_distilled(logits: "torch.Tensor", batch: "Batch", *, temperature: float = 0.8) -> "torch.Tensor":
-    """Return (1 - w) CE + w KL(teacher || p), with p of adjusted logits, (..., B) (Wu 2023).
+    """Distill with adjusted logits: (1 - w) CE + w KL(teacher || p), (..., B) (Wu 2023).
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ def keep_given_shares(client: "Client", model: "LocalModel", received: "Received
 
 @reads(teacher=True, before=lambda **keywords: (keep_given_shares,))
 def partly_distilled(logits: "torch.Tensor", batch: "Batch", *, temperature: float = 0.8) -> "torch.Tensor":
-    """Return `adjusted_distilled`, (..., B), with w = 0 for samples whose ``rows["distilled"]`` is False (Gholami 2026).
+    """Distill as `adjusted_distilled`, with w = 0 for samples whose ``rows["distilled"]`` is False, (..., B) (Gholami 2026).
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ def label_learning(
     scale: float = 10.0,
     kept: float = 1.0,
 ) -> "tuple[torch.Tensor, dict[str, torch.Tensor]]":
-    """Return KL(p || s) / C + beta H(p) / C on noisy clients, (..., B), with learned labels s; elsewhere `logit_adjusted`.
+    """Learn labels s on noisy clients: KL(p || s) / C + beta H(p) / C, (..., B); elsewhere `logit_adjusted`.
 
     s = softmax of the sample's ``rows["label_logits"]``, which descend the gradient of KL(p || s) / C - alpha log s_y.
     This gradient is computed in closed form from s - p and s - y (Jiang 2024, PENCIL of Yi 2019).

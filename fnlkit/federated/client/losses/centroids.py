@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def near_centroids(
     logits: "torch.Tensor", batch: "Batch", *, forget: float, pull: float, entropy: float = 0.8, pseudo: bool = False
 ) -> "torch.Tensor":
-    """Return L_c + pull L_cen + entropy L_e on the int((1 - forget) B) smallest losses, 0 for others, (..., B) (Yang 2022).
+    """L_c + pull L_cen + entropy L_e on the int((1 - forget) B) smallest losses, 0 for others, (..., B) (Yang 2022).
 
     L_c is the cross entropy with the given label if, by cosine, the sample's features are nearest to the centroid of the given
     class.  For other samples, L_c uses the global model's ``rows["pseudo_label"]``, and L_cen is 0.  Otherwise L_cen is the
@@ -47,5 +47,5 @@ def near_centroids(
 
 
 def cosines(a: "torch.Tensor", b: "torch.Tensor") -> "torch.Tensor":
-    """Return the cosine of the angle between vectors on the last axis; 0 if a vector is 0."""
+    """Compute the cosine of the angle between vectors on the last axis; 0 if a vector is 0."""
     return (a * b).sum(-1) / (a.norm(dim=-1) * b.norm(dim=-1)).clamp_min(1e-12)

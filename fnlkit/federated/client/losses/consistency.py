@@ -23,7 +23,7 @@ def self_regularized(
     power: float = 3.0,
     variant: str = "public",
 ) -> "torch.Tensor":
-    """Return CE(sharpened p, y) + c JS(p1^, p2^) + e H, (..., 2 B): equal for both views of a sample (Jiang 2022).
+    """CE(sharpened p, y) + c JS(p1^, p2^) + e H, (..., 2 B): equal for both views of a sample (Jiang 2022).
 
     p = m p_1 + (1 - m) p_2 of the two views, with m uniform in each step (Beta(1, 1)).  Sharpening squares p and scales it to
     sum to 1.  p^ is the softmax of `power` times the logits.

@@ -19,7 +19,7 @@ Floor = Annotated[float, Range(0, 1, open_high=True)]
 def contrastive(
     logits: "torch.Tensor", batch: "Batch", *, strength: float = 1.0, expected: bool = False, floor: float = 1e-5
 ) -> "torch.Tensor":
-    """Return -log(p_y + floor) + strength log(p_y' + floor), y' ~ ``received["prior"]`` (C,), (..., B) (FedDPCont eq. 2).
+    """Loss -log(p_y + floor) + strength log(p_y' + floor), y' ~ ``received["prior"]`` (C,), (..., B) (FedDPCont eq. 2).
 
     Values can be negative.  The gradient of each term at the label's logit has the factor p / (p + floor).  Far from the
     decision boundary both terms therefore vanish together, for right and wrong labels.  With a floor only in the second term, a
@@ -96,6 +96,6 @@ def _against(logits, batch, prior, strength, expected, floor):
 
 
 def draw_classes(uniform: "torch.Tensor", prior: "torch.Tensor") -> "torch.Tensor":
-    """Return classes int64 (..., B) drawn from probabilities (C,) or (..., 1, C) by inversion of draws in [0, 1)."""
+    """Draw classes int64 (..., B) from probabilities (C,) or (..., 1, C) by inversion of draws in [0, 1)."""
     edges = prior.double().cumsum(-1)[..., :-1]
     return (uniform.double()[..., None] >= edges).sum(-1)

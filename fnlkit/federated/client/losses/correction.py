@@ -29,7 +29,7 @@ _WORST = 1e6
 
 
 def forward_corrected(logits: "torch.Tensor", batch: "Batch", *, floor: float = 1e-12) -> "torch.Tensor":
-    """Return the forward-corrected cross entropy -log( (p T)_y ), (..., B) (Patrini 2017; FedEFC eq. 16).
+    """Forward-corrected cross entropy -log( (p T)_y ), (..., B) (Patrini 2017; FedEFC eq. 16).
 
     ``state["transition"]`` (..., C, C) is T[true, given] with rows that sum to 1.  FedEFC's Q is the transpose, so
     Q[observed, :] . p equals (p T)[observed].
@@ -45,7 +45,7 @@ def forward_corrected(logits: "torch.Tensor", batch: "Batch", *, floor: float = 
 def importance_reweighted(
     logits: "torch.Tensor", batch: "Batch", *, constant: bool = True, floor: float = 1e-12
 ) -> "torch.Tensor":
-    """Return the importance-reweighted cross entropy p_y / (p T)_y (-log p_y), (..., B) (Xia 2019, eq. 4).
+    """Importance-reweighted cross entropy p_y / (p T)_y (-log p_y), (..., B) (Xia 2019, eq. 4).
 
     ``state["transition"]`` (..., C, C) is T[true, given] with rows that sum to 1.
 
@@ -62,7 +62,7 @@ def importance_reweighted(
 
 
 def transition_matrix(transition: str, classes: int) -> np.ndarray | None:
-    """Return the matrix T[true, given] (C, C) float64 that a text describes.
+    """Read the matrix T[true, given] (C, C) float64 that a text describes.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def transition_matrix(transition: str, classes: int) -> np.ndarray | None:
 
 
 def names_a_file(transition: str) -> bool:
-    """Return True if a text names a file with a transition matrix, directly or as ``matrix(path=...)``."""
+    """Whether a text names a file with a transition matrix, directly or as ``matrix(path=...)``."""
     return _spec(transition).name == "matrix"
 
 
@@ -98,7 +98,7 @@ def _spec(transition):
 
 
 def _stamp(transition):
-    """Return a cache key for the file that a spec names, so that the matrix is not read in each batch."""
+    """Make a cache key for the file that a spec names, so that the matrix is not read in each batch."""
     path = _spec(transition).parameters.get("path")
     try:
         status = os.stat(path) if isinstance(path, str) else None
@@ -114,7 +114,7 @@ def _build_named(transition, classes, stamp):
 
 
 def inverse_matrix(transition: str, classes: int) -> np.ndarray:
-    """Return T^-1 (C, C) float64 of the matrix of `transition_matrix`.
+    """Invert the matrix of `transition_matrix`: T^-1 (C, C) float64.
 
     Raises
     ------
@@ -138,7 +138,7 @@ def _inverse(transition, classes, stamp):
 
 
 def _to_device(of, transition, logits):
-    """Return a matrix on the device of the logits; a recorded GPU step must not copy it from the host."""
+    """Move a matrix to the device of the logits; a recorded GPU step must not copy it from the host."""
     return _tensor(of, transition, logits.shape[-1], _stamp(transition), logits.dtype, logits.device)
 
 

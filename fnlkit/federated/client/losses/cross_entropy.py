@@ -46,7 +46,7 @@ def smoothed_cross_entropy(
 
 @declare(fused_kernel="kept")
 def kept_cross_entropy(logits: "torch.Tensor", batch: "Batch") -> "torch.Tensor":
-    """Return the cross entropy weighted by ``rows["keep"]``, (..., B): 0 for pruned samples, n / kept for the others.
+    """Cross entropy weighted by ``rows["keep"]``, (..., B): 0 for pruned samples, n / kept for the others.
 
     The mean over an epoch is then the mean over the kept samples, independent of the batches.
     """

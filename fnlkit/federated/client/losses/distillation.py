@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def embedding_distilled(
     logits: "torch.Tensor", batch: "Batch", *, strength: float = 10.0, scale: float = 1.0, distance: str = "norm"
 ) -> "torch.Tensor":
-    """Return CE + strength d |a (e - m) - ê| / root of D, (..., B) (FedLN eq. 9, embeddings as teacher).
+    """CE + strength d |a (e - m) - ê| / root of D, (..., B) (FedLN eq. 9, embeddings as teacher).
 
     e is ``rows["input/embedding"]`` (..., B, D).  ê are the last D of the network's features: the output of a head
     (fnlkit.models.head) or, with equal widths, the features themselves.  d is ``received["distil"]`` (...), 1 for clients that
@@ -41,7 +41,7 @@ def embedding_distilled(
 def logit_distilled(
     logits: "torch.Tensor", batch: "Batch", *, strength: float = 10.0, temperature: float = 2.0, towards: str = "teacher"
 ) -> "torch.Tensor":
-    """Return CE + strength d F^2 KL, (..., B) (FedLN eq. 9, the round's global model as teacher).
+    """CE + strength d F^2 KL, (..., B) (FedLN eq. 9, the round's global model as teacher).
 
     d is ``received["distil"]`` (...); F is the temperature of both softmaxes.
 

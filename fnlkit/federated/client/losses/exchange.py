@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def exchanged(
     logits: "torch.Tensor", batch: "Batch", *, forget: float, disagreeing: bool = False, agreed: str = "none"
 ) -> "torch.Tensor":
-    """Return (..., B): the sum of each network's cross entropy on the samples of the batch that the other network chose.
+    """Sum each network's cross entropy on the samples of the batch that the other network chose, (..., B).
 
     A network chooses the int((1 - forget) B) samples with its smallest cross entropy, at least one (Han 2018, Algorithm 1,
     lines 5 to 8).  The values are scaled so that their mean over the batch is the mean over the chosen samples.
@@ -47,7 +47,7 @@ def exchanged(
 
 
 def select_small_losses(losses: "torch.Tensor", eligible: "torch.Tensor", forget: float) -> "torch.Tensor":
-    """Return which samples (..., B) have the int((1 - forget) n) smallest losses of the n eligible samples, at least one.
+    """Select samples (..., B) with the int((1 - forget) n) smallest losses of the n eligible samples, at least one.
 
     Parameters
     ----------

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @reads(unmixed=True)
 def consistent(logits: "torch.Tensor", batch: "Batch", *, prior: float = 0.0, debias: float = 0.5) -> "torch.Tensor":
-    """Return share CE(y_i) k_i + (1 - share) CE(y_j) k_j, of mixup, + prior KL(uniform || mean p), (..., B) (Li 2024).
+    """Loss share CE(y_i) k_i + (1 - share) CE(y_j) k_j of mixup + prior KL(uniform || mean p), (..., B) (Li 2024).
 
     k_i is 1 if the filter selected the sample (``rows["filter_keep"]``).  On clients with ``state["filter_agree"]`` = 1, the
     local model in training must also predict the global model's class ``rows["filter_global"]`` (eq. 10).  Local predictions
@@ -41,12 +41,12 @@ def consistent(logits: "torch.Tensor", batch: "Batch", *, prior: float = 0.0, de
 
 
 def debias_logits(logits: "torch.Tensor", bias: "torch.Tensor", strength: float) -> "torch.Tensor":
-    """Return logits - strength log bias, (..., C): predictions without a client's bias to frequent classes (eq. 9)."""
+    """Subtract a client's bias to frequent classes: logits - strength log bias, (..., C) (eq. 9)."""
     return logits - strength * bias.clamp_min(1e-12).log()
 
 
 def filter_weight(losses: "torch.Tensor", filter: "torch.Tensor") -> "torch.Tensor":
-    """Return the probability (n,) that a sample is clean, by a filter (3, 2) of means, variances and shares (eq. 3).
+    """Probability (n,) that a sample is clean, by a filter (3, 2) of means, variances and shares (eq. 3).
 
     Parameters
     ----------

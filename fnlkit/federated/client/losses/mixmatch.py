@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def sharpen(p: "torch.Tensor", temperature: float) -> "torch.Tensor":
-    """Return p^(1/T), scaled to sum to 1 over the last axis (Li 2020, Section 3.2)."""
+    """Sharpen probabilities: p^(1/T), scaled to sum to 1 over the last axis (Li 2020, Section 3.2)."""
     return (p.clamp_min(1e-30).log() / temperature).softmax(-1)
 
 
@@ -29,7 +29,7 @@ def mixmatch(
     threshold: float = 0.5,
     views: int = 2,
 ) -> "torch.Tensor":
-    """Return L_X + lambda_u L_U + L_reg of both models together, (..., B) (Li 2020, Algorithm 1).
+    """L_X + lambda_u L_U + L_reg of both models together, (..., B) (Li 2020, Algorithm 1).
 
     A sample is labeled for a model if the other model's probability w of a clean label, ``rows["divided_clean"]``, reaches the
     threshold.  The target of a labeled sample is w y + (1 - w) p with the model's own prediction p.  The target of other
@@ -69,7 +69,7 @@ def mixmatch(
 def divide_targets(
     batch: "Batch", classes: int, temperature: float, threshold: float, views: int
 ) -> "tuple[torch.Tensor, Any]":
-    """Return each model's targets (..., B, 2, C) for the samples before mixup, and which samples are labeled."""
+    """Compute each model's targets (..., B, 2, C) for the samples before mixup, and select the labeled samples."""
     predicted = both(batch.unmixed_features).softmax(-1)
     predicted = predicted.unflatten(-3, (views, -1)).mean(-4)
     predicted = torch.cat([predicted] * views, -3)

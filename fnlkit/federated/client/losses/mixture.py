@@ -38,7 +38,7 @@ def label_mixture(
     floor: float = 1e-4,
     clamp: float = 0.0,
 ) -> "tuple[torch.Tensor, dict[str, Any]]":
-    """Return FLR's loss (eq. 1), (..., B), and the two running averages to write back.
+    """FLR's loss (eq. 1), (..., B), with the two running averages to write back.
 
     s <- beta s + (1 - beta) p_server;  m <- gamma m + (1 - gamma) p;  t = alpha s + (1 - alpha) m, without gradient;
     value = -log p_y + strength log(1 - <p, t>).  The second term is never positive, so the loss can be negative.

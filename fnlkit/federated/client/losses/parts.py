@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def select_label(values: "torch.Tensor", labels: "torch.Tensor") -> "torch.Tensor":
-    """Return the entry of the last axis at each label: values (..., C), labels (...) -> (...)."""
+    """Select the entry of the last axis at each label: values (..., C), labels (...) -> (...)."""
     return values.gather(-1, labels[..., None])[..., 0]
 
 
@@ -23,7 +23,7 @@ def reads(
     before: Callable[..., Any] | None = None,
     check: Callable[..., Any] | None = None,
 ) -> Callable[..., Any]:
-    """Return a decorator for a loss that reads more of its Batch than labels and received values.
+    """Declare that a loss reads more of its Batch than labels and received values (a decorator).
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ def reads(
 
 
 def needs(loss: Callable[..., Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """Return the declared needs of a loss with bound keywords: (fields of Fit that must be True, client steps)."""
+    """Declared needs of a loss with bound keywords: (fields of Fit that must be True, client steps)."""
     known = declaration(loss)
     return known.reads, tuple(known.before(**getattr(loss, "keywords", {}))) if known.before else ()
 

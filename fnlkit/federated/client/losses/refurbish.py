@@ -26,7 +26,7 @@ def remember_history(
 def append_prediction(
     history: "torch.Tensor", seen: "torch.Tensor", now: "torch.Tensor", axis: int
 ) -> "tuple[torch.Tensor, torch.Tensor]":
-    """Return a ring buffer of predictions with `now` in place of the oldest, and the number of predictions."""
+    """Replace the oldest prediction in a ring buffer by `now`, and count the predictions."""
     place = torch.remainder(seen, history.shape[axis])[(...,) + (None,) * -axis]
     return history.scatter(axis, place.expand_as(now.unsqueeze(axis)), now.unsqueeze(axis)), seen + 1
 
@@ -35,7 +35,7 @@ def append_prediction(
 def joint(
     logits: "torch.Tensor", batch: "Batch", *, alpha: float, beta: float, length: int = 10, given: bool = False
 ) -> "tuple[torch.Tensor, dict[str, Any]]":
-    """Return -<s, log p> + alpha KL(uniform || mean p) + beta H(p), (..., B) (Tanaka 2018).
+    """Loss -<s, log p> + alpha KL(uniform || mean p) + beta H(p), (..., B) (Tanaka 2018).
 
     s is the mean of the sample's last `length` predictions before this step; p is added to these predictions afterwards.
 
@@ -63,7 +63,7 @@ def joint(
 def refurbished(
     logits: "torch.Tensor", batch: "Batch", *, forget: float, certain: float = 0.05, length: int = 15, plain: bool = False
 ) -> "tuple[torch.Tensor, dict[str, Any]]":
-    """Return the cross entropy of the samples that SELFIE trains on, 0 for the others, (..., B) (Song 2019, Algorithm 1).
+    """Cross entropy of the samples that SELFIE trains on, 0 for the others, (..., B) (Song 2019, Algorithm 1).
 
     These are the ceil((1 - forget) B) samples with the smallest loss, and all samples that were certain at any time.  A sample
     is certain if its last `length` predicted classes have an entropy of at most `certain` log C; its label is then the most

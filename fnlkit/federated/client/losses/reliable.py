@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 
 def add_prior(logits: "torch.Tensor", shares: "torch.Tensor", prior: float) -> "torch.Tensor":
-    """Return z + prior log shares, (..., B, C), with shares (..., C) of at least 1e-8."""
+    """Add the prior of the classes: z + prior log shares, (..., B, C), with shares (..., C) of at least 1e-8."""
     return logits + prior * shares.to(logits).clamp_min(1e-8).log()[..., None, :]
 
 
 @reads(before=lambda **keywords: (keep_class_shares,))
 def prior_adjusted(logits: "torch.Tensor", batch: "Batch", *, prior: float = 0.5) -> "torch.Tensor":
-    """Return -log softmax(z + prior log shares)_y, (..., B), with the client's class shares ``state["class_share"]``."""
+    """Loss -log softmax(z + prior log shares)_y, (..., B), with the client's class shares ``state["class_share"]``."""
     return -select_label(add_prior(logits, batch.state["class_share"], prior).log_softmax(-1), batch.y)
 
 
@@ -35,7 +35,7 @@ def reliable(
     distil: float = 1.0,
     rate: float = 0.9,
 ) -> "tuple[torch.Tensor, dict[str, torch.Tensor]]":
-    """Return FedReDA's loss (..., B), and the rows to write back: average losses and numbers of clean uses.
+    """FedReDA's loss (..., B), with the rows to write back: average losses and numbers of clean uses.
 
     A sample counts as clean if ``rows["reda_clean"]`` reaches `threshold`, or if the local model and the teacher predict the
     same class, both with a probability of at least `agreement`.  Clean samples have the cross entropy with label smoothing,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def revised(
     logits: "torch.Tensor", batch: "Batch", *, distil: float, represent: float, temperature: float = 0.5
 ) -> "torch.Tensor":
-    """Return -<q, log p> + distil KL(s || p^T) + represent KL(g || f^T), (..., B) (FedGR, public code).
+    """Loss -<q, log p> + distil KL(s || p^T) + represent KL(g || f^T), (..., B) (FedGR, public code).
 
     q is ``rows["gr_target"]`` (..., B, C), the weights of the given and the revised label; they need not sum to 1.  s is
     ``rows["gr_teacher"]``, predictions of the averaged local model, and p^T = softmax(z / T).  g is ``rows["gr_global"]``, the
@@ -36,5 +36,5 @@ def revised(
 
 
 def divergence(target: "torch.Tensor", logits: "torch.Tensor") -> "torch.Tensor":
-    """Return KL(target || softmax(logits)) over the last axis; target (..., D) sums to 1."""
+    """Compute KL(target || softmax(logits)) over the last axis; target (..., D) sums to 1."""
     return (torch.special.xlogy(target, target) - target * logits.log_softmax(-1)).sum(-1)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @declare(fused_kernel="soft")
 def soft_cross_entropy(logits: "torch.Tensor", batch: "Batch", *, kept: bool = False) -> "torch.Tensor":
-    """Return -<q, log p>, (..., B), with inferred label distributions q, ``rows["inferred"]`` (..., B, C).
+    """Loss -<q, log p>, (..., B), with inferred label distributions q, ``rows["inferred"]`` (..., B, C).
 
     Parameters
     ----------

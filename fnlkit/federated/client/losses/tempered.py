@@ -21,12 +21,12 @@ _HALVINGS = 64
 
 
 def log_t(x: "torch.Tensor", t: float) -> "torch.Tensor":
-    """Return the tempered logarithm (x^(1 - t) - 1) / (1 - t); log x for t = 1 (eq. 1)."""
+    """Tempered logarithm (x^(1 - t) - 1) / (1 - t); log x for t = 1 (eq. 1)."""
     return x.log() if t == 1 else (x ** (1 - t) - 1) / (1 - t)
 
 
 def exp_t(x: "torch.Tensor", t: float) -> "torch.Tensor":
-    """Return the inverse of `log_t`, max(0, 1 + (1 - t) x)^(1 / (1 - t)); exp x for t = 1 (eq. 2)."""
+    """Inverse of `log_t`, max(0, 1 + (1 - t) x)^(1 / (1 - t)); exp x for t = 1 (eq. 2)."""
     if t == 1:
         return x.exp()
     base = 1 + (1 - t) * x
@@ -35,7 +35,7 @@ def exp_t(x: "torch.Tensor", t: float) -> "torch.Tensor":
 
 
 def tempered_softmax(logits: "torch.Tensor", t: float, iterations: int = 5) -> "torch.Tensor":
-    """Return exp_t(logits - lambda) (..., C) that sum to 1 over the last axis (eq. 4), differentiable in the logits.
+    """Compute exp_t(logits - lambda) (..., C) that sum to 1 over the last axis (eq. 4), differentiable in the logits.
 
     lambda is computed without a graph: by fixed-point iterations for t > 1 (Algorithm 1 of the appendix), and by bisection for
     t < 1.  The derivative of lambda, sum_j p_j^t dz_j / sum_j p_j^t, follows from sum_j p_j = 1.

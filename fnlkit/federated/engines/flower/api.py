@@ -45,12 +45,12 @@ __all__ = [
 
 
 def secagg_mod() -> types.ModuleType:
-    """Return Flower's module with a client's steps of secure aggregation."""
+    """Flower's module with a client's steps of secure aggregation."""
     return _module("flwr.client.mod.secure_aggregation.secaggplus_mod")
 
 
 def secagg_workflow() -> types.ModuleType:
-    """Return Flower's module with the server's steps of secure aggregation."""
+    """Flower's module with the server's steps of secure aggregation."""
     return _module("flwr.server.workflow.secure_aggregation.secaggplus_workflow")
 
 

@@ -59,7 +59,7 @@ class Flower(Engine):
             self.sizes = np.array([runtime.sizes[k] for k in range(len(self.members))])
 
     def run(self, request: Ask) -> list[dict[str, torch.Tensor] | Failure]:
-        """Return the replies of a request; see `Engine.run`."""
+        """Run a request; see `Engine.run`."""
         ids, message_of = self._prepare(request)
         replies, late = self._ask(self.runtime.groups(ids, self.members), ids, message_of)
         for j in [j for j in range(len(ids)) if j not in replies]:
@@ -89,7 +89,7 @@ class Flower(Engine):
         return late
 
     def _prepare(self, request):
-        """Return the client numbers as a list, and a function (positions in it) -> request."""
+        """List the client numbers, and make a function (positions in the list) -> request."""
         if self.runtime is None:
             self.runtime = LocalNodes(self)
         self.runtime.start()
@@ -143,7 +143,7 @@ class Flower(Engine):
         return [replies.get(place, silent) for place in range(len(ids))], sent
 
     def _ask(self, groups, ids, message_of):
-        """Return {position: reply} of the received replies, and whether a reply was late."""
+        """Send requests and collect {position: reply}, and whether a reply was late."""
         limit = None
         if self.timeout:
             limit = self.timeout * max(map(len, groups.values()), default=0) + self.runtime.start_seconds

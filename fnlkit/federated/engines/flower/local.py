@@ -64,14 +64,14 @@ class LocalNodes:
         """Do nothing, because the server records failures of a round."""
 
     def disk_freed(self, client: int, since: float) -> bool:
-        """Return False: a run does not wait for the disk of this machine, which all clients share."""
+        """Always False: a run does not wait for the disk of this machine, which all clients share."""
         return False
 
     def renew(self, late: bool) -> None:
         """Do nothing, because nodes in this process cannot end."""
 
     def failure(self, seconds: float | None) -> Failure:
-        """Return the Failure for a reply that did not arrive."""
+        """Make the Failure for a reply that did not arrive."""
         return Failure("silent", "") if seconds is None else Failure("late", f"{seconds:g}")
 
     def hand_over(self, clients: Engine, ids: Sequence[int], base: Mapping[int, int]) -> None:

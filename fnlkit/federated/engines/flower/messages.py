@@ -11,25 +11,25 @@ LATE = object()
 
 
 def record(data: bytes) -> Any:
-    """Return Flower's RecordDict with the bytes of a message."""
+    """Wrap the bytes of a message in Flower's RecordDict."""
     from fnlkit.federated.engines.flower.api import Array, ArrayRecord, RecordDict
 
     return RecordDict({_FORM: ArrayRecord({_FORM: Array(dtype="uint8", shape=(len(data),), stype=_FORM, data=data)})})
 
 
 def bytes_of(message: Any) -> bytes:
-    """Return the bytes in a Flower Message; empty if it contains none."""
+    """Read the bytes in a Flower Message; empty if it contains none."""
     return bytes_in(message.content)
 
 
 def bytes_in(record: Any) -> bytes:
-    """Return the bytes in a RecordDict; empty if it contains none."""
+    """Read the bytes in a RecordDict; empty if it contains none."""
     array = record.array_records.get(_FORM, {}).get(_FORM)
     return array.data if array is not None and array.stype == _FORM else b""
 
 
 def reply_to(message: Any, data: bytes) -> Any:
-    """Return the Flower Message that replies bytes to a message."""
+    """Make the Flower Message that replies bytes to a message."""
     from fnlkit.federated.engines.flower.api import Message
 
     return Message(record(data), reply_to=message)

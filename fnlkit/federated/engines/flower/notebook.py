@@ -87,7 +87,7 @@ class Notebook:
         files.write(files.Artifact(KIND, arrays, {"dropped": sorted(memory.dropped)}), self.path(round))
 
     def read(self, base: int) -> Memory | None:
-        """Return the Memory after a round, or None for a client without a counted round.
+        """Read the Memory after a round; None for a client without a counted round.
 
         Raises
         ------
@@ -106,7 +106,7 @@ class Notebook:
         return Memory(tensors["y"], **groups, dropped=set(artifact.meta["dropped"]))
 
     def digest(self, base: int) -> str:
-        """Return the SHA-256 of the Memory after a round, "" if there is none."""
+        """Compute the SHA-256 of the Memory after a round, "" if there is none."""
         memory = self.read(base) if self.has(base) else None
         if memory is None:
             return ""
@@ -131,7 +131,7 @@ class Notebook:
 def last_counted_rounds(
     log: Sequence[Exchange], rejected: Iterable[dict[str, Any]], ids: Sequence[int], before: int
 ) -> dict[int, int]:
-    """Return the last counted round below `before` of each client, NEVER if there is none.
+    """Find the last counted round below `before` of each client, NEVER if there is none.
 
     Parameters
     ----------

@@ -48,7 +48,7 @@ class NodeObjects:
     _empty: Network = field(default_factory=lambda: nothing().network)
 
     def network_for(self, weights: torch.Tensor) -> Network:
-        """Return the network of a message; a message without weights has a network without weights."""
+        """Build the network of a message; a message without weights has a network without weights."""
         return self.network if weights.numel() else self._empty
 
     def twin(self) -> Network:
@@ -67,7 +67,7 @@ def request(
     broadcast: Mapping[str, Any],
     visits: Iterable[Sequence[Any]],
 ) -> dict[str, Any]:
-    """Return the value of a message to a node.
+    """Make the value of a message to a node.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ def request(
 
 
 def check_request(asked: object, *, clients: Collection[int], network: Network) -> dict[str, Any]:
-    """Return a request to a site after checking the type and range of each field.
+    """Check the type and range of each field of a request to a site.
 
     The types and ranges are those that `request` writes.
 
@@ -185,7 +185,7 @@ def _visit(node, twin, asked, steps, i, base, settled, scattered):
 
 
 def _plain(reply):
-    """Return an OrderedDict of Tensors in the server's form, or a failure as a plain value."""
+    """Convert a value to the server's form: an OrderedDict of Tensors, or a failure as a plain value."""
     if isinstance(reply, Failure):
         return _pack_failure(reply)
     if not isinstance(reply, dict):
@@ -204,7 +204,7 @@ def _pack_failure(reason):
 
 
 def replies_to(answered: object, asked: Mapping[int, int]) -> dict[int, dict[str, torch.Tensor] | Failure]:
-    """Return {place: dict of Tensors, or Failure} of an answer.
+    """Read {place: dict of Tensors, or Failure} from an answer.
 
     Replies of clients that were not requested are ignored.
 

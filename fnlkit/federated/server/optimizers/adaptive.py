@@ -22,7 +22,7 @@ Rate = Annotated[float, Range(0, 1, open_high=True)]
 def adapt(
     updates: Updates, merged: "torch.Tensor", *, rule: str, server_lr: float, beta1: float, beta2: float, tau: float
 ) -> "torch.Tensor":
-    """Return w + eta m / (sqrt(v) + tau) after m <- b1 m + (1 - b1) d and v by the rule (Algorithm 2, no bias correction)."""
+    """Step to w + eta m / (sqrt(v) + tau), m <- b1 m + (1 - b1) d, v by the rule (Algorithm 2, no bias correction)."""
     memory, step = updates.memory, merged - updates.start
     first = beta1 * memory.get("first", torch.zeros_like(step)) + (1 - beta1) * step
     second = memory.get("second", torch.full_like(step, tau**2))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def normalizers(network: "Network") -> "torch.Tensor":
-    """Return True for the weights (P + Q,) of batch norm: scales, shifts, running means and variances."""
+    """Mask of the weights (P + Q,) of batch norm: scales, shifts, running means and variances."""
     kinds = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d)
     inside = {name for name, module in network.module.named_modules() if isinstance(module, kinds)}
     mask = torch.zeros(network.size, dtype=torch.bool, device=network.device)

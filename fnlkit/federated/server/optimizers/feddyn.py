@@ -34,14 +34,14 @@ def update_dual(client: "Client", model: "LocalModel", received: "Received", *, 
 
 # ---- the server
 def subtract_dual(updates: Updates, merged: "torch.Tensor", *, alpha: float) -> "torch.Tensor":
-    """Return mean_k(w_k) - h / alpha after h <- h - alpha K/N (mean_k(w_k) - w_global)."""
+    """Step to mean_k(w_k) - h / alpha after h <- h - alpha K/N (mean_k(w_k) - w_global)."""
     memory, start = updates.memory, updates.start
     memory["dual_mean"] = memory.get("dual_mean", torch.zeros_like(start)) - alpha * updates.share * (merged - start)
     return merged - memory["dual_mean"] / alpha
 
 
 def subtract_drift(updates: Updates, merged: "torch.Tensor", *, alpha: float) -> "torch.Tensor":
-    """Return mean_k(w_k) - alpha sum_k h_k over the cohort after h_k <- h_k + w_global - w_k."""
+    """Step to mean_k(w_k) - alpha sum_k h_k over the cohort after h_k <- h_k + w_global - w_k."""
     memory, start, ids = updates.memory, updates.start, torch.as_tensor(updates.ids)
     drift = memory.get("drift", torch.zeros(len(updates.sizes), len(start), dtype=start.dtype, device=start.device)).clone()
     drift[ids] += start - updates.trained

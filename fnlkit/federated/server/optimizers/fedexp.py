@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def extrapolation(updates: Updates, merged: "torch.Tensor", epsilon: float) -> "torch.Tensor":
-    """Return eta_g = max(1, sum_k p_k ||d_k||^2 / (2 (||d||^2 + epsilon))) (eq. 8), d the mean update, p_k the weights."""
+    """Server step eta_g = max(1, sum_k p_k ||d_k||^2 / (2 (||d||^2 + epsilon))) (eq. 8), d the mean update, p_k the weights."""
     shares = updates.weights / updates.weights.sum()
     squares = (updates.trained - updates.start).double().square().sum(1)
     length = (merged - updates.start).double().square().sum()

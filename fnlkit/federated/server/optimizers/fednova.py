@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def normalize(updates: Updates) -> "torch.Tensor":
-    """Return w + (tau_eff / ||a_k||_1) (w_k - w), (K, P), with tau_eff the weighted mean of ||a_k||_1 (eqs. 7 and 9)."""
+    """Rescale to w + (tau_eff / ||a_k||_1) (w_k - w), (K, P), with tau_eff the weighted mean of ||a_k||_1 (eqs. 7 and 9)."""
     length = gradient_weight(updates.sizes[updates.ids], updates.fit)
     effective = (updates.weights * length).sum() / updates.weights.sum()
     scale = (effective / length).to(updates.trained)[:, None]

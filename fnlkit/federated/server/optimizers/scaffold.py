@@ -52,7 +52,7 @@ def controls(request: Request) -> Additions:
 
 
 def move_control(updates: Updates, merged: "torch.Tensor", *, server_lr: float) -> "torch.Tensor":
-    """Return w + eta_g (mean_k(w_k) - w); update c <- c + K/N mean_k(c_k' - c_k), computed from the weights."""
+    """Step to w + eta_g (mean_k(w_k) - w); update c <- c + K/N mean_k(c_k' - c_k), computed from the weights."""
     start, memory = updates.start, updates.memory
     control = memory.get("control", torch.zeros_like(start))
     reach = updates.fit.lr * gradient_weight(updates.sizes[updates.ids], updates.fit)
