@@ -153,8 +153,8 @@ class Network:
         if self.precision != "bf16":
             return call(x)
         with torch.autocast(self.device.type, torch.bfloat16, cache_enabled=False):
-            out = call(x)
-        return tuple(part.to(self.dtype) for part in out) if isinstance(out, tuple) else out.to(self.dtype)
+            result = call(x)
+        return tuple(part.to(self.dtype) for part in result) if isinstance(result, tuple) else result.to(self.dtype)
 
     def switch(self) -> None:
         """Set the precision of a GPU's matrix products and convolutions to that of this network."""
@@ -289,9 +289,9 @@ def predict(
     module.eval()
     try:
         with torch.no_grad():
-            out = [forward(inputs.plain(part)) for part in x.split(batch_size)]
+            logits = [forward(inputs.plain(part)) for part in x.split(batch_size)]
     finally:
         module.train(was)
-    if not out:
+    if not logits:
         return torch.zeros((0, 0), dtype=network.dtype)
-    return torch.cat(out)
+    return torch.cat(logits)

@@ -333,13 +333,13 @@ def loss_values(loss: Callable[..., Any], logits: "torch.Tensor", batch: Batch) 
         If the loss does not return one value per sample.
     """
     try:
-        out = loss(logits, batch)
+        result = loss(logits, batch)
     except KeyError as error:
         error.known = f"batch.rows has {', '.join(sorted(batch.rows)) or 'no entries'}"  # type: ignore[attr-defined]
         raise
-    values, rows = out if isinstance(out, tuple) and len(out) == 2 else (out, {})
+    values, rows = result if isinstance(result, tuple) and len(result) == 2 else (result, {})
     if not isinstance(values, torch.Tensor) or values.shape != batch.y.shape:
-        what = f"shape {tuple(values.shape)}" if isinstance(values, torch.Tensor) else type(out).__name__
+        what = f"shape {tuple(values.shape)}" if isinstance(values, torch.Tensor) else type(result).__name__
         raise InputError(
             f"{own.describe_place(loss)}: returned {what}; expected one value per sample, {tuple(batch.y.shape)}, or these "
             "values and a dict of rows"

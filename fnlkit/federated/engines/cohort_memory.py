@@ -29,10 +29,10 @@ class PooledRows(Mapping[str, torch.Tensor]):
 
     def join(self, parts: Sequence[torch.Tensor]) -> torch.Tensor:
         """Join the tensors (n, ...) of all clients to a tensor (K room, ...)."""
-        out = parts[0].new_zeros((len(parts), self.room, *parts[0].shape[1:]))
-        for place, part in zip(out, parts, strict=True):
+        joined = parts[0].new_zeros((len(parts), self.room, *parts[0].shape[1:]))
+        for place, part in zip(joined, parts, strict=True):
             place[: len(part)] = part
-        return out.flatten(0, 1).to(self.device)
+        return joined.flatten(0, 1).to(self.device)
 
     def __iter__(self):
         return iter(self.clients[0].rows)

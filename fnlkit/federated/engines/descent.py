@@ -195,12 +195,12 @@ def alike(gradients, weights):
 
     The fused step reads memory in storage order.
     """
-    out = list(gradients)
+    aligned = list(gradients)
     pairs = enumerate(zip(gradients, weights, strict=True))
     differing = [i for i, (g, w) in pairs if g.dtype != w.dtype or g.stride() != w.stride()]
     copies = [torch.empty_like(weights[i]) for i in differing]
     if differing:
         torch._foreach_copy_(copies, [gradients[i] for i in differing])
     for i, copy in zip(differing, copies, strict=True):
-        out[i] = copy
-    return out
+        aligned[i] = copy
+    return aligned

@@ -84,10 +84,10 @@ class Forward:
         self.network.module.eval()
         try:
             with torch.no_grad():
-                out = self(weights, buffers, x)[1]
+                outputs = self(weights, buffers, x)[1]
         finally:
             self.network.module.train()
-        return out if self.features else (out, None)
+        return outputs if self.features else (outputs, None)
 
     def of_teacher(self, x: torch.Tensor, starts: torch.Tensor | None = None) -> torch.Tensor:
         """Compute the output of the received model for samples (g, B, ...).

@@ -196,10 +196,10 @@ def _join(arrays, name):
     if arrays[0] is None:
         return None
     shape = np.max([a.shape for a in arrays], 0)
-    out = np.full((len(arrays), *shape), -1 if name == "order" else 0, arrays[0].dtype)
-    for place, a in zip(out, arrays, strict=True):
+    joined = np.full((len(arrays), *shape), -1 if name == "order" else 0, arrays[0].dtype)
+    for place, a in zip(joined, arrays, strict=True):
         place[tuple(map(slice, a.shape))] = a
-    return out
+    return joined
 
 
 def descent_of(fit: Fit, plans: list[Any], drift: dict[str, Any] | None) -> FusedSteps:

@@ -102,8 +102,8 @@ class Products(TorchFunctionMode):
             vectors = norm.running_mean, norm.running_var, norm.weight, norm.bias
             return _normalization(x, *vectors, True, norm.momentum, norm.eps, add, True)
         with Products(self.beside):
-            out = norm(x)
-        return (out if add is None else out + add).relu()
+            normalized = norm(x)
+        return (normalized if add is None else normalized + add).relu()
 
 
 def _normalization(x, mean, var, weight=None, bias=None, training=False, momentum=0.1, eps=1e-5, add=None, relu=False):

@@ -105,10 +105,10 @@ class StackedTraining:
                 return None
             batch = () if arrays[0].ndim == 1 else (self.fit.views * min(self.fit.batch_size, self.room), *arrays[0].shape[2:])
             shape = (steps, *batch)
-            out = np.zeros((len(arrays), *shape), arrays[0].dtype)
-            for place, a in zip(out, arrays, strict=True):
+            joined = np.zeros((len(arrays), *shape), arrays[0].dtype)
+            for place, a in zip(joined, arrays, strict=True):
                 place[tuple(map(slice, a.shape))] = a
-            return torch.from_numpy(out).to(self.device)
+            return torch.from_numpy(joined).to(self.device)
 
         self.order, self.partner = join("order"), join("partner")
         self.shift, self.flip, self.center = join("shift"), join("flip"), join("center")
@@ -206,8 +206,8 @@ class StackedTraining:
         if self.twin is not None:
             starts = None if self.shared_start else self.starts[pick]
             batch.teacher = self.forward.of_teacher(plain if fit.unmixed else x, starts)
-        leaves, out = self.forward(parameters, buffers, x)
-        logits, batch.features = out if fit.features else (out, None)
+        leaves, outputs = self.forward(parameters, buffers, x)
+        logits, batch.features = outputs if fit.features else (outputs, None)
         values, rows = loss_values(fit.loss, logits, batch)
         if mix is not None:
             share, rest, partner = mix
@@ -282,9 +282,9 @@ def match_layout(parts: Sequence[torch.Tensor], weights: Sequence[torch.Tensor])
         Gradients of the first client's parameters, then of the second client's parameters, and so on.
     weights : list of Tensor (g, ...)
     """
-    out = [torch.empty_like(w) for w in weights]
-    torch._foreach_copy_([o[k] for k in range(len(weights[0])) for o in out], list(parts))
-    return out
+    matched = [torch.empty_like(w) for w in weights]
+    torch._foreach_copy_([o[k] for k in range(len(weights[0])) for o in matched], list(parts))
+    return matched
 
 
 class Group(NamedTuple):

@@ -84,10 +84,10 @@ def begin_visits(engine: Engine, request: Ask, score: Callable[..., torch.Tensor
     score : callable
         Function that scores a client's samples inside steps, like fnlkit.federated.client.network.predict.
     """
-    out = []
+    visits = []
     for j, i in enumerate(request.ids.tolist()):
         client = engine.members[i]
         client.begin_round(engine.seed, request.round)
         model = LocalModel(engine.network, request.weights, request.weights, client.inputs, score)
-        out.append(Visit(client, model, request.received(j), request.round))
-    return out
+        visits.append(Visit(client, model, request.received(j), request.round))
+    return visits

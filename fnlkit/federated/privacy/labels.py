@@ -161,7 +161,7 @@ def releases(run: "Run") -> "list[Release]":
     ----------
     run : fnlkit.artifacts.run.Run
     """
-    out = []
+    collected = []
     for round, entry in enumerate(run.log):
         counts = entry.values.get("private_counts") or entry.values.get("exact_counts")
         if counts:
@@ -177,8 +177,8 @@ def releases(run: "Run") -> "list[Release]":
                 indices=run.client_indices,
                 key=run.meta.get("privacy_key", ""),
             )
-            out.append(made)
-    return out
+            collected.append(made)
+    return collected
 
 
 def statement(runs: "Run | Sequence[Run]", *, known: "Sequence[Release]" = (), delta: float = 1e-5) -> dict[str, Any]:
@@ -246,7 +246,7 @@ def sum_costs(made: "Sequence[Release]", data: str, *, beside: Iterable[str] = (
             f"{', '.join(beside)} without it: no differential privacy holds for the labels."
         )
         return {"label_releases": len(worst), "label_epsilon": None, "label_statement": sentence}
-    out: dict[str, Any] = {
+    total_costs: dict[str, Any] = {
         "label_releases": len(worst),
         "label_epsilon": total,
         "label_keep": keep_probability(epsilons[0], classes),
@@ -254,7 +254,7 @@ def sum_costs(made: "Sequence[Release]", data: str, *, beside: Iterable[str] = (
     tighter = epsilon_at(delta, epsilons, classes) if len(epsilons) > 1 else None
     also = ""
     if tighter is not None and tighter < total:
-        out["label_epsilon_at_delta"], out["label_delta"] = tighter, delta
+        total_costs["label_epsilon_at_delta"], total_costs["label_delta"] = tighter, delta
         also = f", or ({tighter:.4g}, {delta:g})"
     seeds = sum(not release.key for release in worst)
     source = "The draws depend on a secret key that is not part of the run: a reader of the key file can repeat them."
@@ -264,8 +264,8 @@ def sum_costs(made: "Sequence[Release]", data: str, *, beside: Iterable[str] = (
             "private release."
         )
     whose = "Each label was released" if len(worst) == 1 else "The most often released labels were released"
-    out["label_statement"] = (
+    total_costs["label_statement"] = (
         f"{whose} {times} by randomized response: ({total:.4g}, 0)-label-DP{also} for these releases. The model updates "
         f"that clients send depend on the labels and are not covered. {source}"
     )
-    return out
+    return total_costs

@@ -329,12 +329,12 @@ def disagreeing(values: "dict[int, torch.Tensor]", samples: dict[int, int]) -> d
         shape = tuple(value.shape)
         forms[j] = {(shape, value.dtype), (("n", *shape[1:]) if shape[:1] == (samples[j],) else shape, value.dtype)}
     usual = Counter(form for each in forms.values() for form in each).most_common(1)
-    out = {}
+    reasons = {}
     for j, each in forms.items():
         if usual[0][0] not in each:
             (shape, dtype), value = usual[0][0], values[j]
-            out[j] = f"is {tuple(value.shape)} {value.dtype}, most replies have ({', '.join(map(str, shape))}) {dtype}"
-    return out
+            reasons[j] = f"is {tuple(value.shape)} {value.dtype}, most replies have ({', '.join(map(str, shape))}) {dtype}"
+    return reasons
 
 
 def quote(name: str) -> str:

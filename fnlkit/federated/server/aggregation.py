@@ -106,11 +106,11 @@ def trimmed_mean(
 
 def squared_distances(stacked: "torch.Tensor") -> "torch.Tensor":
     """Squared Euclidean distances (K, K) between vectors, in float64."""
-    out = torch.zeros(len(stacked), len(stacked), dtype=torch.float64)
+    distances = torch.zeros(len(stacked), len(stacked), dtype=torch.float64)
     for i in range(len(stacked)):
         for j in range(i):
-            out[i, j] = out[j, i] = (stacked[i].double() - stacked[j].double()).square().sum()
-    return out
+            distances[i, j] = distances[j, i] = (stacked[i].double() - stacked[j].double()).square().sum()
+    return distances
 
 
 def smallest_cohort(aggregate: Callable[..., Any]) -> tuple[int, int]:

@@ -39,7 +39,7 @@ def predict_fold(client, model, received, *, fold, method, methods):
 
 
 def _held_out(client, received):
-    """Collect predicted classes (m, M), probabilities (m, C) and given labels (m,) of samples that all methods have predicted."""
+    """Collect predicted classes (m, M), probabilities (m, C) and given labels (m,) of samples that all methods predicted."""
     methods, none = received["methods"].cpu(), torch.zeros(0, dtype=torch.int64)
     if "guesses" not in client.rows:  # no sample was held out, or no training of its folds finished
         return none.view(0, len(methods)).numpy(), none.view(0, 1).expand(0, client.classes).numpy(), none.numpy()

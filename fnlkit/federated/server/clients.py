@@ -240,8 +240,10 @@ class Clients(Records):
         values = {name: [admitted.replies[j][name] for j in accepted] for name in names if name != "weights"}
         values |= {name: [sum_of(parts)] for name, parts in values.items() if self._sum_only(name)}
         self._log_round(ask, ask.ids[accepted], values, [admitted.norms[j] for j in accepted if j in admitted.norms])
-        out = {name: gather(values[name]) if name in values else stack_weights(admitted.replies, accepted) for name in names}
-        return Replies(out, ask.ids[accepted])
+        values_by_name = {
+            name: gather(values[name]) if name in values else stack_weights(admitted.replies, accepted) for name in names
+        }
+        return Replies(values_by_name, ask.ids[accepted])
 
     def _distinct(self, ids):
         """Check that the clients of a round are distinct; return them as int64 (K,) in the given order."""
@@ -347,11 +349,11 @@ def stack_weights(replies: list[Any], kept: list[int]) -> "torch.Tensor":
     Each reply is released after it was copied, because the weights are most of a round's memory.
     """
     first = replies[kept[0]]["weights"]
-    out = first.new_empty((len(kept), *first.shape))
+    stacked = first.new_empty((len(kept), *first.shape))
     for place, j in enumerate(kept):
-        out[place] = replies[j]["weights"]
+        stacked[place] = replies[j]["weights"]
         replies[j] = None
-    return out
+    return stacked
 
 
 def gather(values: list[Any]) -> "torch.Tensor | tuple[torch.Tensor, ...]":

@@ -26,6 +26,6 @@ def absorbing(logits: "torch.Tensor", batch: "Batch", *, robust: float = 0.4, ab
     """
     values = robust * symmetric_cross_entropy(logits, batch, alpha=0.1, beta=1.0, log_zero=LOG_ZERO)
     noisy = batch.rows["rg_noisy"].to(logits)
-    given = select_label(logits.softmax(-1) @ batch.state["rg_absorption"].to(logits), batch.y)
+    likelihood = select_label(logits.softmax(-1) @ batch.state["rg_absorption"].to(logits), batch.y)
     weight = noisy * (logits.shape[-2] / (noisy.sum(-1, keepdim=True) + 1e-8))
-    return values - absorb * weight * (given + 1e-12).log()
+    return values - absorb * weight * (likelihood + 1e-12).log()

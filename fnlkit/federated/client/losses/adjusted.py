@@ -125,8 +125,8 @@ def label_learning(
     p, s = logp.exp(), logs.exp()
     learned = ((p * (logp - logs)).sum(-1) - beta * (p * logp).sum(-1)) / classes
     noisy = batch.received["noisy"].to(logits)[..., None]
-    given = torch.nn.functional.one_hot(batch.y, classes).to(logits)
-    towards_given = s - given
+    one_hot_labels = torch.nn.functional.one_hot(batch.y, classes).to(logits)
+    towards_given = s - one_hot_labels
     if kept < 1:
         losses = -select_label(logp.detach(), batch.y)
         towards_given = towards_given * select_small_losses(losses, torch.ones_like(batch.y) > 0, 1 - kept)[..., None]

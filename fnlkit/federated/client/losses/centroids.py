@@ -33,8 +33,8 @@ def near_centroids(
         False keeps the given labels, as before round T_pl.
     """
     logp = logits.log_softmax(-1)
-    given = -select_label(logp, batch.y)
-    taken = select_small_losses(given.detach(), torch.ones_like(batch.y, dtype=torch.bool), forget)
+    losses = -select_label(logp, batch.y)
+    taken = select_small_losses(losses.detach(), torch.ones_like(batch.y, dtype=torch.bool), forget)
     features, centroids = batch.features, batch.state["centroids"].to(batch.features)
     similar = cosines(features.detach()[..., :, None, :], centroids[..., None, :, :]).argmax(-1)
     agree = similar == batch.y

@@ -73,9 +73,9 @@ def divide_targets(
     predicted = both(batch.unmixed_features).softmax(-1)
     predicted = predicted.unflatten(-3, (views, -1)).mean(-4)
     predicted = torch.cat([predicted] * views, -3)
-    given = torch.nn.functional.one_hot(batch.rows["divided_label"], classes).to(predicted)[..., None, :]
+    one_hot_labels = torch.nn.functional.one_hot(batch.rows["divided_label"], classes).to(predicted)[..., None, :]
     clean = batch.rows["divided_clean"].to(predicted).flip(-1)  # the other model's decision
     sure = clean >= threshold
-    refined = clean[..., None] * given + (1 - clean[..., None]) * predicted
+    refined = clean[..., None] * one_hot_labels + (1 - clean[..., None]) * predicted
     guessed = predicted.mean(-2, keepdim=True).expand_as(predicted)
     return sharpen(torch.where(sure[..., None], refined, guessed), temperature), sure

@@ -61,13 +61,13 @@ def reliable(
     taught, other = teacher.softmax(-1).max(-1)
     agree = (guess == other) & (taught >= agreement) & (sure >= agreement)
     clean = (agree | (batch.rows["reda_clean"] >= threshold)).to(logits)
-    given = -select_label(logp, batch.y)
-    learn = (1 - smoothing) * given - smoothing * logp.mean(-1)
+    losses = -select_label(logp, batch.y)
+    learn = (1 - smoothing) * losses - smoothing * logp.mean(-1)
     target, cool = (teacher / temperature).log_softmax(-1), (student / temperature).log_softmax(-1)
     follow = distil * temperature**2 * (target.exp() * (target - cool)).sum(-1)
     size = logits.shape[-2]
     values = clean * learn * (size / clean.sum(-1, keepdim=True).clamp_min(1))
     values = values + (1 - clean) * follow * (size / (1 - clean).sum(-1, keepdim=True).clamp_min(1))
-    before, now = batch.rows["reda_loss"].to(logits), given.detach()
+    before, now = batch.rows["reda_loss"].to(logits), losses.detach()
     average = torch.where(before < 0, now, rate * before + (1 - rate) * now)
     return values, {"reda_loss": average, "reda_uses": batch.rows["reda_uses"].to(logits) + clean}

@@ -149,7 +149,7 @@ class Flower(Engine):
             limit = self.timeout * max(map(len, groups.values()), default=0) + self.runtime.start_seconds
         about = getattr(self.runtime, "about", {})
         contents = {node: message.encode(message_of(places), about) for node, places in groups.items()}
-        out, late = {}, False
+        answers, late = {}, False
         for node, reply in self.runtime.exchange(contents, limit):
             if reply is LATE:
                 late = True
@@ -161,8 +161,8 @@ class Flower(Engine):
             for place, value in received.items():
                 if isinstance(value, Failure):
                     self.runtime.report_failure(ids[place], value)
-            out |= received
-        return out, late
+            answers |= received
+        return answers, late
 
     def close(self) -> None:
         """Remove the files of nodes in this process. `members` also contains the memory of the clients."""

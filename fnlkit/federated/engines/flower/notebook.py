@@ -143,12 +143,12 @@ def last_counted_rounds(
     before : int
     """
     refused = {(entry["round"], entry["client"]) for entry in rejected}
-    out, open_ones = dict.fromkeys(ids, NEVER), set(ids)
+    last_rounds, open_ones = dict.fromkeys(ids, NEVER), set(ids)
     for round in range(min(before, len(log)) - 1, -1, -1):
         if not open_ones:
             break
         for i in open_ones.intersection(log[round].kept.tolist()):
             if (round, i) not in refused:
-                out[i] = round
+                last_rounds[i] = round
                 open_ones.discard(i)
-    return out
+    return last_rounds

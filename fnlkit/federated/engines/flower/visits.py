@@ -190,13 +190,13 @@ def _plain(reply):
         return _pack_failure(reply)
     if not isinstance(reply, dict):
         return _pack_failure(Failure("reply", type(reply).__name__))
-    out = OrderedDict()
+    tensors = OrderedDict()
     for name, value in reply.items():
         try:
-            out[name] = torch.as_tensor(value).detach().cpu()
+            tensors[name] = torch.as_tensor(value).detach().cpu()
         except (TypeError, ValueError, RuntimeError):
             return _pack_failure(Failure("entry", type(value).__name__))
-    return out
+    return tensors
 
 
 def _pack_failure(reason):
