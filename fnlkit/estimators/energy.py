@@ -13,6 +13,7 @@ import torch
 
 from fnlkit.core.declarations import declare, method
 from fnlkit.core.parameters import Percentile, check_arguments
+from fnlkit.core.spec import Spec
 from fnlkit.estimators import federated
 from fnlkit.estimators.judgment import Judgment, owners, transitions
 from fnlkit.kernels.scores import transition
@@ -56,9 +57,8 @@ def energy(
 
     reason = "it trains a warm-up; write `run` to start from a model"
     evidence.refuse("energy", embeddings=reason, probabilities=reason)
-    before = 0 if evidence.run is not None else -1
-    program = f"fnlkit.estimators.energy:warm_up_and_score(percentile={percentile}, side={side}, score={score}, before={before}"
-    program += ", keep=true)" if evidence.federated else ")"
+    parameters = {"percentile": percentile, "side": side, "score": score, "before": 0 if evidence.run is not None else -1}
+    program = Spec("fnlkit.estimators.energy:warm_up_and_score", parameters | {"keep": evidence.federated})
     model = train_warmup(evidence, method=program)
     offsets, labels = evidence.offsets, evidence.labels
     level, tau = model.record("noise_level"), model.record("energy_threshold").item()

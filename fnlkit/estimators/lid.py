@@ -11,6 +11,7 @@ import torch
 
 from fnlkit.core.declarations import declaration, declare
 from fnlkit.core.parameters import Count, NotNegative, Range, check_arguments
+from fnlkit.core.spec import Spec
 from fnlkit.estimators import federated
 from fnlkit.estimators.defaults import WARM_UP
 from fnlkit.estimators.judgment import Judgment, owners, sums, transitions
@@ -65,9 +66,9 @@ def lid(
     settings = settings_of(evidence)
     fraction = (evidence.warm_up or {}).get("fraction", WARM_UP["fraction"])
     iterations = iterations or max(1, round(settings.rounds * fraction))
-    parameters = f"iterations={iterations}, finetune_rounds=0, usual_rounds=0, correct=false"
-    code = "lid" if variant == "fedcorr" else ""
-    method = f"fedcorr({parameters}, k={k}, beta={beta}, mixup={mixup}, copies={copies}, code=[{code}])"
+    parameters = {"k": k, "beta": beta, "mixup": mixup, "copies": copies, "code": ["lid"] if variant == "fedcorr" else []}
+    stages = {"iterations": iterations, "finetune_rounds": 0, "usual_rounds": 0, "correct": False}
+    method = Spec("fedcorr", parameters | stages)
     count = len(evidence.offsets) - 1
     cohort = settings.cohort_size(count)
     model = train_warmup(evidence, method=method, rounds=-(-iterations * count // cohort))  # cost of visiting all clients

@@ -9,6 +9,7 @@ import torch
 from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.stored import Chosen
 from fnlkit.core.errors import InputError, WorkStopped
+from fnlkit.core.spec import Spec
 from fnlkit.estimators.defaults import warm_up_of
 from fnlkit.experiment import Experiment, Settings
 from fnlkit.experiment.network import load_trained, without_head
@@ -67,7 +68,7 @@ def settings_of(evidence: Any) -> Settings:
 def train_warmup(
     evidence: Any,
     *,
-    method: str = "fedavg",
+    method: Spec = Spec("fedavg"),  # noqa: B008
     federation: Federation | None = None,
     rounds: int | None = None,
     title: str = "warm-up",
@@ -77,8 +78,8 @@ def train_warmup(
     Parameters
     ----------
     evidence : fnlkit.estimators.inputs.EstimatorInputs
-    method : str
-        A spec; the estimator reads further results from the method's reports and the clients' rows.
+    method : Spec
+        The estimator reads further results from the method's reports and the clients' rows.
     federation : Federation, optional
         A part of the evidence's federation.
     rounds : int, optional
@@ -91,7 +92,7 @@ def train_warmup(
     InputError
         If training diverged, because a diverged model gives no estimate.
     """
-    settings = replace(settings_of(evidence), method=method)
+    settings = replace(settings_of(evidence), method=str(method))
     if rounds is not None:
         settings = replace(settings, rounds=rounds)
     federation = federation or evidence.federation
