@@ -185,8 +185,7 @@ def feddpcont(
     weight, and the draw of y' adds much variance, above all in small batches.  With LeNet-5 on 5,400 CIFAR-10 images (open
     set, 120 rounds of an epoch, batch 10) the best round has 17.3 %, with ``expected=true`` 31.0 %, and FedAvg's 32.5 %.  With
     the paper's batch of 32, without momentum, it is behind FedAvg by 2.7 points in the best round and by 5.6 at the end
-    (benchmarks/results/baselines.txt of commit
-    4d89694f).  The paper trains 300 rounds and reports the best one.
+    (measured at commit 4d89694f).  The paper trains 300 rounds and reports the best one.
 
     Readings of Algorithm 2: line 13 draws y' for every sample in each local iteration, so that a draw per batch or per client
     is not meant.  The mean over N_c (line 14) is the mean of a batch.  The "iterations" E = 5 are read as epochs: as single

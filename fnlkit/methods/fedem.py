@@ -35,8 +35,7 @@ if TYPE_CHECKING:
 # perceptrons, it is at most 0.06. With LeNet-5 on CIFAR-10 it is 0.11: the inferred labels are worse than the given ones.
 UNSETTLED = 0.08
 # Shrinkage and ridge without and with combined labels.  The second pair was chosen on simulated annotators of digits, image
-# features, texts and small tables, measured by
-# benchmarks/annotators.py of commit 4d89694f.
+# features, texts and small tables, measured at commit 4d89694f.
 DEFAULTS = (3.0, 0.1), (30.0, 1.0)
 Chosen = Annotated[float, Range(open_low=True), Automatic()]
 

@@ -1,4 +1,4 @@
-"""Label noise with the parameters of human annotators; measured by benchmarks/fit_annotators.py of commit 4d89694f."""
+"""Label noise with the parameters of human annotators; docs/noise.md states how they were fitted."""
 
 from typing import Annotated, Any, Literal
 
