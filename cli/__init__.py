@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from fnlkit.cli.group import Context, Group
-from fnlkit.cli.terminal import be_quiet, speak_plainly
+from fnlkit.cli.terminal import be_quiet, use_ascii_fallback
 from fnlkit.core import own, tested_versions
 from fnlkit.core.errors import InputError, Terminated, WorkStopped, how_to_install
 from fnlkit.core.retired import refuse_retired
@@ -197,7 +197,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     signal.signal(signal.SIGTERM, _terminate)
     # Reset -vv for a program that runs several commands.
     logging.getLogger("fnlkit.federated.client").setLevel(logging.NOTSET)
-    speak_plainly()
+    use_ascii_fallback()
     be_quiet(False)  # for a program that runs several commands
     # Idle threads of OpenMP (torch, FAISS, scikit-learn) and OpenBLAS (numpy) must sleep: beside a busy process on two cores,
     # threads that wait actively take up to six times the CPU seconds of the work. Read when the libraries are loaded.

@@ -6,7 +6,7 @@ import click
 from click.core import ParameterSource
 
 import fnlkit
-from fnlkit.cli.plumbing import console, csv_option, emit, file_argument, keeps, output_option, suggest
+from fnlkit.cli.plumbing import console, csv_option, emit, file_argument, must_not_overwrite, output_option, suggest
 from fnlkit.core.errors import InputError
 
 
@@ -30,7 +30,7 @@ def command(file: str, above: float, drop: bool, listed: bool, sheet: str | None
     """
     if listed and click.get_current_context().get_parameter_source("above") is not ParameterSource.DEFAULT:
         raise InputError("--above: --list corrects exactly the listed labels, whatever their scores; omit one of both")
-    keeps(file, sheet, "federation", "--csv")
+    must_not_overwrite(file, sheet, "federation", "--csv")
 
     out = fnlkit.correct(file, above=above, drop=drop, listed=listed)
     facts = out.meta["corrections"][-1]

@@ -19,8 +19,8 @@ from fnlkit.cli.plumbing import (
     console,
     dataset_option,
     json_option,
-    keeps,
     ledger_option,
+    must_not_overwrite,
     out_console,
     printable,
     runs_argument,
@@ -100,7 +100,7 @@ def command(runs: tuple[str, ...], as_json: bool, output: str | None, **options:
       fnlkit evaluate runs/quickstart --by method --latex
     """
     for path in runs:
-        keeps(path, output, "run")
+        must_not_overwrite(path, output, "run")
     if output and len(runs) > 1:
         raise InputError(f"-o {output} writes the arrays of a single run, found {len(runs)} runs")
     view = View(**pick(View, options))

@@ -73,7 +73,7 @@ def output_option(what: str = "FILE") -> Callable[..., Any]:
 _OTHERS = (".csv", ".tsv", ".txt", ".json", ".jsonl", ".xlsx", ".parquet", ".html", ".png", ".svg", ".pdf", ".toml", ".md")
 
 
-def keeps(file: str | None, output: str | None, what: str, option: str = "-o") -> None:
+def must_not_overwrite(file: str | None, output: str | None, what: str, option: str = "-o") -> None:
     """Raise if `output` would overwrite the input file."""
     if output not in (None, "-") and file not in (None, "-") and os.path.isfile(file) and os.path.isfile(output):
         if os.path.samefile(file, output):

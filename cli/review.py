@@ -20,7 +20,7 @@ from fnlkit.cli.plumbing import (
     dataset_option,
     emit,
     emit_table,
-    keeps,
+    must_not_overwrite,
     output_option,
     printable,
     sample_column_option,
@@ -132,7 +132,7 @@ def import_(file: str, table: str, sheet: str | None, output: str, **options: An
     from fnlkit.audits.reviews import read_reviews
 
     for read in (file, table):
-        keeps(read, sheet, "file", "--csv")
+        must_not_overwrite(read, sheet, "file", "--csv")
 
     out = fnlkit.import_review(file, table, say=caution, **options)
     reviews = read_reviews(out)
@@ -186,7 +186,7 @@ def suspects(file: str, output: str, every: bool) -> None:
     Example:
       fnlkit review suspects judged.npz -o suspects.csv
     """
-    keeps(file, output, "federation")
+    must_not_overwrite(file, output, "federation")
     found = fnlkit.suspects(file, every=every)
     emit_table(found, output)
     if output != "-":

@@ -22,7 +22,7 @@ _quiet = [False]
 _PLAIN = {"±": "+-", "×": "x", "–": "-", "—": "-", "…": "...", "→": "->", "≤": "<=", "≥": ">=", "‘": "'", "’": "'"}
 
 
-def speak_plainly() -> None:
+def use_ascii_fallback() -> None:
     """Let stdout and stderr replace characters that their encoding lacks instead of raising."""
     codecs.register_error("fnlkit.nearest", _nearest)
     for stream in (sys.stdout, sys.stderr):

@@ -61,18 +61,18 @@ def judge(
     samples, mask = large_classes(whole)
     labels, classes = samples.y, samples.classes
     scale = (heads["mean"], heads["std"]) if len(heads["mean"]) else None
-    told = {name: heads[name] for name in ("center", "suspects", "tone")} | {"fits": heads["fits"][number]}
+    agreed_scale = {name: heads[name] for name in ("center", "suspects", "tone")} | {"fits": heads["fits"][number]}
     found = copies.find_copies(whole, scale, wanted=own_model.most_neighbors(len(whole), classes))
     if not len(labels):
         _keep_nothing(whole, found, detectors)
-        reply = _empty_reply(changes, classes, samples, int(heads["compared"]), told, seed)
+        reply = _empty_reply(changes, classes, samples, int(heads["compared"]), agreed_scale, seed)
     else:
-        described = inputs.describe_inputs(samples, told, changes=changes, width=int(heads["compared"]), seed=seed)
+        described = inputs.describe_inputs(samples, agreed_scale, changes=changes, width=int(heads["compared"]), seed=seed)
         if described["covariances"].shape[-1] * PER_FEATURE > len(labels):  # too few samples to send these moments
             described = {name: np.zeros_like(values) for name, values in described.items()}
         head = tuple(heads[name][number] for name in ("coefficients", "offsets", "sizes"))
         points = features(samples, scale)
-        chosen, p = _probabilities(samples, points, head, told, changes, scale)
+        chosen, p = _probabilities(samples, points, head, agreed_scale, changes, scale)
         shares = heads["shares"][number] if heads["differ"][number] else None
         predicted, p = adjust(p, labels, heads["known"][number], shares, samples.reviewed)
         own_models = judge_within(samples, points, found.neighbors if mask.all() else None, seed)
@@ -101,7 +101,7 @@ def judge(
     return reply
 
 
-def _empty_reply(changes, classes, samples, width, told, seed):
+def _empty_reply(changes, classes, samples, width, agreed_scale, seed):
     """Second file of a site without a class of LEAST samples: zeros."""
     size = inputs.size_of_description(samples, width)
     none = np.zeros((classes, classes), np.int64)
@@ -274,7 +274,7 @@ def keep_suspects(whole: Samples, p: np.ndarray, *, seed: int = 0) -> None:
         keep_results(whole, mask, [p, *models], predicted, posterior, found)
 
 
-def _probabilities(samples, points, head, told, changes, scale):
+def _probabilities(samples, points, head, agreed_scale, changes, scale):
     """Choose a change and predict probabilities (n, C) of the head under it: (number of the change, probabilities).
 
     Columns are changed if the message states how.  Another change of images must raise the agreement with the labels by a tenth
@@ -284,7 +284,7 @@ def _probabilities(samples, points, head, told, changes, scale):
         return 0, samples.probabilities.astype(np.float64)
     coefficients, offsets, size = head
     size = int(size)
-    fits, embedded = told["fits"], samples.embedding is not None
+    fits, embedded = agreed_scale["fits"], samples.embedding is not None
     if embedded or len(changes) == 1:
         tried = [0]
     elif samples.image:
@@ -295,7 +295,7 @@ def _probabilities(samples, points, head, told, changes, scale):
     for number in tried:
         change = changes[number]
         if change:
-            points = features(replace(samples, x=inputs.apply_change(samples, change, told)), scale)
+            points = features(replace(samples, x=inputs.apply_change(samples, change, agreed_scale)), scale)
         p = softmax(points[:, :size] @ coefficients[:, :size].T + offsets)
         agreeing = int((p.argmax(1) == samples.y).sum())
         # A change with fewer parts comes first, and another one must be better by more than chance.

@@ -121,16 +121,16 @@ class Roster:
         WorkStopped
             If too few sites connect in time. The message names the missing sites and the codes of their failures.
         """
-        deadline, told = time.monotonic() + self.wait, None
+        deadline, reported = time.monotonic() + self.wait, None
         while True:
             self.start(_PATIENT_SECONDS)
             missing = [k for k in range(self.count) if k not in self.nodes]
             over = time.monotonic() > deadline or not set(missing) & set(self.admitted)  # whoever has no key cannot come
             if not missing or over and self.count - len(missing) >= (least or self.count):
                 return sorted(self.nodes)
-            if missing != told:
+            if missing != reported:
                 self._say(f"waiting {self.wait:g} s for {len(missing)} of {self.count} sites: {self._join_names(missing)}")
-                told = missing
+                reported = missing
             if over:
                 faults = "".join(f"; {text}" for text in list(self.faults.values())[:5])
                 raise WorkStopped(

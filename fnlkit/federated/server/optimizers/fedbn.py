@@ -28,7 +28,7 @@ def normalizers(network: "Network") -> "torch.Tensor":
 
 
 # ---- on the client
-def wear_own(client: "Client", model: "LocalModel", received: "Received") -> None:
+def load_own_norms(client: "Client", model: "LocalModel", received: "Received") -> None:
     """Load the client's stored batch norm, if any, into the received model."""
     if "normalizers" in client.state:
         weights = model.weights.clone()
@@ -36,7 +36,7 @@ def wear_own(client: "Client", model: "LocalModel", received: "Received") -> Non
         model.weights = weights
 
 
-def keep_own(client: "Client", model: "LocalModel", received: "Received") -> "dict[str, torch.Tensor]":
+def save_own_norms(client: "Client", model: "LocalModel", received: "Received") -> "dict[str, torch.Tensor]":
     """Store the trained batch norm and reply the weights with the received batch norm."""
     mask = normalizers(model.network)
     client.state["normalizers"] = model.weights[mask].clone()
@@ -53,7 +53,7 @@ def must_be_normed(network: "Network") -> None:
 def locally(request: Request) -> Additions:
     """Add the client steps if the network has batch norm."""
     must_be_normed(request.model.network)
-    return Additions(before=(wear_own,), after=(keep_own,))
+    return Additions(before=(load_own_norms,), after=(save_own_norms,))
 
 
 @declare(cite="Li 2021")
