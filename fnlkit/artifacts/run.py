@@ -131,7 +131,7 @@ class Run:
         return display.plain(text)
 
     def budget(self) -> str:
-        """Text that states the number of rounds if it differs from the setting `rounds` because cohorts differ in size, or ""."""
+        """Text with the number of rounds if it differs from the setting `rounds` because cohorts differ in size, or ""."""
         trained = sum(row["stage"] != "final" for row in self.history)
         stopped = (self.meta.get("selection") or {}).get("stopped")
         if not self.finished or stopped or trained == self.settings["rounds"]:

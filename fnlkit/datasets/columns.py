@@ -183,7 +183,7 @@ def _learn_notation(table, name, rows, sites):
 
 
 def _number_of(values, sites):
-    """Describe a column of numbers by {"fill", "missing"}, and {"offset"} if float32 cannot tell the values apart without it."""
+    """Describe numbers by {"fill", "missing"}, and {"offset"} if float32 cannot tell the values apart without it."""
     if loses_differences(values):
         known = values[np.isfinite(values)]
         offset = float(np.round(known[0] + (known - known[0]).mean()))
