@@ -336,10 +336,7 @@ def check_selector(made: object, spec: str | Spec) -> object:
         If a user's function returned something else.
     """
     if not callable(made) or not hasattr(made, "fraction"):
-        raise InputError(
-            f"selector {parse(spec).name!r} returned {type(made).__name__}; expected what is called as (clients, model, "
-            "among=None) and has an attribute 'fraction'"
-        )
+        raise InputError(f"selector {parse(spec).name!r} returned {type(made).__name__}; expected a function with `fraction`")
     return made
 
 

@@ -84,10 +84,7 @@ def of_parts(
     )
     notes = [*merged, *note_groups(groups[: len(train)])]
     if count := len([pair for pair in both if pair[0].strip()]):
-        notes.append(
-            f"{count:,} groups have training samples and test samples, so that scores on the test samples are too good; move "
-            "whole groups"
-        )
+        notes.append(f"{count:,} groups have training and test samples, so that test scores are too good; move whole groups")
     if single := sum(not name.strip() for name in names):
         notes.append(f"{single:,} samples without a group are groups of their own")
     return groups[: len(train)], groups[len(train) :], notes
@@ -132,9 +129,7 @@ def with_groups(dataset: Dataset, name: str) -> Dataset:
     """
     if name not in dataset.fields:
         known = list_names(dataset.fields) or "none"
-        raise InputError(
-            f": the data has no field {name!r}{nearest(name, dataset.fields)}; its fields: {known}", parameter="group"
-        )
+        raise InputError(f": the data lack {name!r}{nearest(name, dataset.fields)}; its fields: {known}", parameter="group")
     groups = number_groups(dataset.fields[name], None if name == "site" else dataset.fields.get("site"))
     return replace(dataset, groups=groups, notes=[*dataset.notes, *note_groups(groups)])
 

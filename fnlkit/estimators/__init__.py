@@ -140,10 +140,7 @@ def run_estimator(
     apart = ~np.isin(whole.client_indices, federation.client_indices)
     evidence = EstimatorInputs(whole, dataset, apart=apart, groups=groups, **options)
     if evidence.federated and sends is None:
-        raise InputError(
-            f"`form='federated'`: {spec.name!r} does not declare the replies of clients; add @declare(sends=...) "
-            "(fnlkit.core), or write `form='pooled'`"
-        )
+        raise InputError(f"`form='federated'`: {spec.name!r} declares no replies; add @declare(sends=...), or omit it")
     evidence.sends, evidence.name = sends, spec.name
     judgment = bind(spec, part, "estimator")(evidence)
     if not hasattr(judgment, "arrays"):

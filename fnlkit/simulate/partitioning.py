@@ -100,10 +100,7 @@ def partition(
     if clients is None and spec.name not in FIXED:
         raise InputError(f"scheme {spec.name!r} needs `clients`")
     if clients is not None and not 1 <= clients <= len(labels) // min_samples:
-        raise InputError(
-            f"{clients:,} clients of at least {min_samples} samples each need {clients * min_samples:,}, "
-            f"there are {len(labels):,}; lower `clients` or `min_samples`"
-        )
+        raise InputError(f"{clients:,} clients of {min_samples} samples or more of {len(labels):,}; lower one of them")
     fixed = spec.name in FIXED
     best = -1
     if groups is not None and not fixed:
