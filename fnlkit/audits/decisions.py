@@ -24,20 +24,8 @@ if TYPE_CHECKING:
     from fnlkit.datasets.dataset import Dataset
 
 
-COLUMNS = (
-    "position",
-    "client",
-    "part",
-    "sample",
-    "given",
-    "suggested",
-    "score",
-    "confidence",
-    "neighbors",
-    "decision",
-    "label",
-    "reviewer",
-    "comment",
+COLUMNS = tuple(
+    "position client part sample given suggested score confidence neighbors decision label reviewer comment".split()
 )
 # Column of a review with a guarantee.
 DESIGN = "design"

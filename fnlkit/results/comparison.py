@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from fnlkit.artifacts import ledger
 from fnlkit.artifacts.federation import Federation
 from fnlkit.estimators.compare import compare
-from fnlkit.federated import privacy
+from fnlkit.federated.privacy import labels as privacy
 from fnlkit.results import evaluation
 
 if TYPE_CHECKING:
