@@ -336,7 +336,9 @@ def check_selector(made: object, spec: str | Spec) -> object:
         If a user's function returned something else.
     """
     if not callable(made) or not hasattr(made, "fraction"):
-        raise InputError(f"selector {parse(spec).name!r} returned {type(made).__name__}; expected a function with `fraction`")
+        raise InputError(
+            f"{parse(spec).name!r} returned {type(made).__name__}; expected a selector (clients, model, among=None)"
+        )
     return made
 
 

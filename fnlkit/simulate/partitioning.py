@@ -100,7 +100,9 @@ def partition(
     if clients is None and spec.name not in FIXED:
         raise InputError(f"scheme {spec.name!r} needs `clients`")
     if clients is not None and not 1 <= clients <= len(labels) // min_samples:
-        raise InputError(f"{clients:,} clients of {min_samples} samples or more of {len(labels):,}; lower one of them")
+        raise InputError(
+            f"{clients:,} clients of {min_samples} or more of {len(labels):,} samples; lower `clients` or `min_samples`"
+        )
     fixed = spec.name in FIXED
     best = -1
     if groups is not None and not fixed:

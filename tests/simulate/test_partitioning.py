@@ -141,7 +141,7 @@ def test_a_split_from_a_file(tmp_path):
         split(f'file(path="{tmp_path}/b.npz")', None)
     with pytest.raises(InputError, match="not `clients` 4"):
         split(f'file(path="{tmp_path}/a.npy")', 4)
-    with pytest.raises(InputError, match="a client number for each of 6 training samples"):
+    with pytest.raises(InputError, match="expected 6 numbers of clients"):
         split(f'file(path="{tmp_path}/a.npy")', None, labels=np.zeros(6, int))
     np.save(tmp_path / "c.npy", np.array([0, 2, 2, 0]))
     with pytest.raises(InputError, match="smallest client has 0"):
@@ -157,7 +157,7 @@ def test_a_split_from_a_file(tmp_path):
     [
         ("dirichlet(alpha=0)", {}, "'alpha' is 0.0; write a number above 0"),
         ("openset(q=1)", {}, "write a number above 0 and below 1"),
-        ("iid", dict(clients=6000), "6,000 clients of 1 samples or more of 5,000"),
+        ("iid", dict(clients=6000), "6,000 clients of 1 or more of 5,000 samples"),
         ("iid", dict(min_samples=251), "lower `clients` or `min_samples`"),
         ("iid", dict(clients=None), "needs `clients`"),
         ("iid", dict(min_samples=0), "needs at least 1 sample"),
