@@ -192,7 +192,11 @@ def test_constant_inputs_and_tiny_clients_are_harmless():
     assert np.isfinite(head).all() and (head[2] == 0).all()
 
 
-@pytest.mark.parametrize("step", ["_reply_products", "_project", "_infer", "_reply_gradients", "_reply_likelihoods"])
+STEPS = ["_reply_products", "_infer", "_reply_gradients"]
+STEPS += [pytest.param(step, marks=pytest.mark.slow) for step in ("_project", "_reply_likelihoods")]
+
+
+@pytest.mark.parametrize("step", STEPS)
 def test_a_client_that_misses_steps_of_one_kind_costs_little(step, monkeypatch):
     """The last client alone has class 2 in half of its steps; means over other clients beside products of all would lose it."""
     x, given, true, client = problem(clients=9, skewed=True)

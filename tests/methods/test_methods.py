@@ -204,7 +204,11 @@ def ugly():
     return out
 
 
-@pytest.mark.parametrize("method", RUNS)
+# Without --slow, the first of the specs of each method.
+FIRST = {spec.partition("(")[0]: spec for spec in reversed(RUNS)}.values()
+
+
+@pytest.mark.parametrize("method", [pytest.param(spec, marks=() if spec in FIRST else pytest.mark.slow) for spec in RUNS])
 def test_ugly_clients_give_finite_results(method):
     fed, model, steps = run(method, people=ugly(), rounds=SOON, fit=SHORT)
     assert torch.isfinite(model.weights).all() and not fed.rejected, fed.rejected
