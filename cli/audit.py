@@ -27,28 +27,13 @@ from fnlkit.cli.plumbing import (
     verbose,
 )
 from fnlkit.cli.progress import bar
-from fnlkit.core.errors import MOST_NAMES, InputError
-from fnlkit.pipeline.auditing import GONE, Auditing
+from fnlkit.core.errors import MOST_NAMES
+from fnlkit.pipeline.auditing import Auditing
 
 # More sites than this are counted, unless something was found at them.
 MOST_SITES = 6
 # Sentences about findings.
 MOST_TEXTS = 2
-
-
-def _gone(ctx: click.Context, option: click.Parameter, value: Any) -> None:
-    """Callback of an option of earlier versions."""
-    if value and option.name == "quick":
-        click.echo(f"--quick: {GONE['quick']}", err=True)
-    elif value:
-        raise InputError(f"{option.opts[0]}: {GONE[str(option.name)]}")
-
-
-def _earlier_options(command: Any) -> Any:
-    """Add hidden options of audits with trained models, which end with a line that states what to do instead."""
-    for name in ("rounds", "fraction", "folds", "model"):
-        command = click.option(f"--{name}", default=None, hidden=True, expose_value=False, callback=_gone)(command)
-    return click.option("--quick", is_flag=True, hidden=True, expose_value=False, callback=_gone)(command)
 
 
 @click.command()
@@ -61,7 +46,6 @@ def _earlier_options(command: Any) -> Any:
               help="Number of suspicious images or sounds of each noisy site that the --html page shows.")  # fmt: skip
 @json_option
 @seed_option
-@_earlier_options
 @output_option("JUDGED.npz")
 def command(file: str, html: str | None, pictures: int, as_json: bool, output: str, **options: Any) -> None:
     """Find sites with wrong labels, their number, and the classes that are confused, without true labels.

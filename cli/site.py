@@ -248,19 +248,6 @@ def answer_requests(requests: tuple[str, ...], data: str | None, folder: str, na
     console().print("if you agree, send the .reply files to the coordinator", soft_wrap=True)
 
 
-def _replaced(old):
-    @command.command(old, hidden=True, context_settings={"ignore_unknown_options": True})
-    @click.argument("words", nargs=-1, type=click.UNPROCESSED)
-    def replaced(words: tuple[str, ...]) -> None:
-        """End with a line that names the command to use instead."""
-        raise InputError(f"site {old}: the coordinator sends .request files; answer them with `fnlkit site answer`")
-
-    return replaced
-
-
-summarize, judge = _replaced("summarize"), _replaced("judge")
-
-
 @command.command()
 @click.argument("run", metavar="RUN.pt")
 @click.argument("data", metavar="[DATA]", required=False)

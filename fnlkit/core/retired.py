@@ -21,6 +21,7 @@ RETIRED: dict[str, dict[str, str]] = {
         "sites log": _OF_FLOWER.format("log RUN here"),
         "sites stop": _OF_FLOWER.format("stop RUN here"),
         "sites status": _OF_FLOWER.format("list here and flwr supernode list here"),
+        **dict.fromkeys(("site summarize", "site judge"), "answer the .request files of the coordinator with site answer"),
         "embed": "train, estimate-noise, audit, review and predict compute features themselves: write --backbone SPEC there",
     },
     # "train --features": an option of a command. `fnlkit.train(features=...)` ends with the same line.
@@ -28,6 +29,9 @@ RETIRED: dict[str, dict[str, str]] = {
         "flower-app --only-task": "name the agreed tasks with --task",
         **dict.fromkeys((f"flower-app --{name}" for name in ("folds", "audit-rounds", "warm-up-rounds")), _NO_TRAINING),
         **dict.fromkeys(("flower-app --estimator", "flower-app --per-sample"), _AUDIT),
+        **dict.fromkeys((f"audit --{name}" for name in ("rounds", "fraction", "folds", "checkpoints")), _NO_TRAINING),
+        "audit --model": f"{_NO_TRAINING}; write --embeddings, --backbone or --probs",
+        "audit --quick": "leave it out; every audit is from sums",
         "train --features": "write --backbone SPEC, which computes and keeps the features itself",
         "evaluate --csv": "write --tidy FILE.csv for the runs, or --json for the groups",
         "evaluate --markdown": _LATEX,

@@ -14,6 +14,7 @@ from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.provenance import provenance
 from fnlkit.core.errors import InputError, list_names, nearest
 from fnlkit.core.options import keywords_of, option, pick
+from fnlkit.core.retired import refuse_retired
 from fnlkit.estimators.apply import add_judgment
 from fnlkit.pipeline.inputs import FilePath, Labels, Progress, Samples, Say, name_source, print_note, read_inputs
 
@@ -125,18 +126,6 @@ class Auditing:
     progress: Progress = None
 
 
-# Options of earlier versions, which trained models, and what to do instead.
-GONE = {
-    "quick": "every audit is from sums now; leave out `quick`",
-    "rounds": "an audit trains no models; leave out `rounds`",
-    "fraction": "an audit trains no models, and all sites take part; leave out `fraction`",
-    "folds": "an audit trains no models: each site is judged by the sums of all others; leave out `folds`",
-    "model": "an audit trains no models; judge labels by features of a network with `embeddings` or `backbone`, or by your own "
-             "predictions with `probabilities`",
-    "checkpoints": "an audit takes seconds and is not resumed; leave out `checkpoints`",
-}  # fmt: skip
-
-
 @keywords_of(Auditing)
 def audit(federation: Labels, **options: Any) -> Audited:
     """Estimate the wrong labels and the confused classes of each site, without true labels.
@@ -170,10 +159,10 @@ def audit(federation: Labels, **options: Any) -> Audited:
     from fnlkit.audits import report
     from fnlkit.audits.audit import audit, digest
 
-    must_be_current(options)
     chosen = Auditing(**pick(Auditing, options))
-    if options:
-        name, names = next(iter(options)), [entry.name for entry in fields(Auditing)]
+    for name in options:
+        refuse_retired("option", f"audit --{name}")
+        names = [entry.name for entry in fields(Auditing)]
         raise InputError(f"audit has no option `{name}`{nearest(name, names)}; its options are: {', '.join(names)}")
     given = read_inputs(federation, chosen)
     if chosen.embeddings is not None and chosen.backbone not in ("auto", "none"):
@@ -226,19 +215,3 @@ def note_shared_samples(federation: Federation, data: Dataset) -> list[str]:
     named = list_names([f"{a} and {b} {count:,}" for a, b, count in pairs[:MOST_PAIRS]])
     more = f", and {len(pairs) - MOST_PAIRS:,} more pairs" if len(pairs) > MOST_PAIRS else ""
     return [f"Copies: sites have samples of each other: {named}{more}. They do not judge each other independently."]
-
-
-def must_be_current(options: dict[str, Any], say: Say = print_note) -> None:
-    """Raise InputError for an option of an audit with trained models; remove `quick`, which prints a line.
-
-    Parameters
-    ----------
-    options : dict
-        Keywords of an audit.
-    say : callable(str) or None
-    """
-    if options.pop("quick", False) and (say := options.get("say", say)):
-        say(GONE["quick"])
-    for name in options:
-        if name in GONE:
-            raise InputError(f"`{name}`: {GONE[name]}")
