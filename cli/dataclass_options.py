@@ -61,10 +61,10 @@ def _option(one: "Field[Any]", declared: type, default: Any, checked: bool) -> C
     callback = takes_file if known.output else None
     if kind is bool:
         more = {"is_flag": True}
-    elif isinstance(default, tuple):
-        default, callback, more["show_default"] = ",".join(default), _words, True
     elif known.many:
         more["multiple"] = True
+    elif isinstance(default, tuple):
+        default, callback, more["show_default"] = ",".join(default), _words, True
     elif get_origin(kind) is Literal and checked:
         more |= {"type": click.Choice(get_args(kind)), "show_default": True}
     elif get_origin(kind) is Literal:

@@ -22,6 +22,7 @@ from fnlkit.cli.plumbing import (
     ledger_option,
     must_not_overwrite,
     out_console,
+    print_results,
     printable,
     runs_argument,
     suggest,
@@ -149,13 +150,7 @@ def _show_groups(found: Evaluation, view: View, as_json: bool) -> None:
     if view.latex:
         sys.stdout.write(table.latex())
     else:
-        _print(out_console(), table)
-
-
-def _print(say, table):
-    say.print(Table(*map(printable, table.columns), rows=[map(printable, row) for row in table.texts()]))
-    for note in table.notes:
-        say.print(printable(note), style="dim", soft_wrap=True)
+        print_results(table)
 
 
 def _display(value):
@@ -370,14 +365,14 @@ def _show_many(found, baseline):
         for name, method, row in zip(names, methods, rows, strict=True)
     ]  # fmt: skip
     say = out_console()
-    _print(say, Results("", columns, cells, found.notes))
+    print_results(Results("", columns, cells, found.notes))
     if "personal" in rows[0]:
         _show_personal_of(say, rows)
     groups = found.groups(baseline=baseline)
     if aimed and groups:
-        _print(say, grouping.table(groups, measures=[name for name in grouping.MEASURES if name.startswith("target_")]))
+        print_results(grouping.table(groups, measures=[name for name in grouping.MEASURES if name.startswith("target_")]))
     if any(name in one["measures"] for name in grouping.TESTED for one in groups):
-        _print(say, grouping.table(groups, measures=grouping.TESTED))
+        print_results(grouping.table(groups, measures=grouping.TESTED))
     for what in dict.fromkeys(map(score_name, rows)):
         some = [group for group in groups if any(f"{what}_{kind}" in group["measures"] for kind in kinds)]
         names = [{"dataset": "data set"}.get(name, name.replace("_", " ")) for name in rows[0]["group"]]

@@ -20,6 +20,7 @@ from fnlkit.experiment.settings import Settings, TrainOptions
 
 if TYPE_CHECKING:
     from fnlkit.artifacts.sheets import Sheet
+    from fnlkit.results.tables import Table as Results
 
 
 # Commands import everything shared from here.
@@ -179,6 +180,14 @@ def print_first(lines: list[str], what: str, most: int) -> None:
     sys.stdout.flush()
     if len(some) < len(lines):
         console().print(f"and {len(lines) - len(some):,} more {what} (all: -v, or a pipe)", style="dim")
+
+
+def print_results(table: "Results", title: str | None = None) -> None:
+    """Print a table of results and its notes on stdout."""
+    say, columns = out_console(), map(printable, table.columns)
+    say.print(Table(*columns, rows=[map(printable, row) for row in table.texts()], title=title))
+    for note in table.notes:
+        say.print(printable(note), style="dim", soft_wrap=True)
 
 
 def suggest(*words: str, output: str = "") -> None:

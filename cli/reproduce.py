@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from fnlkit.cli.dataclass_options import options_of
 from fnlkit.cli.plumbing import (
     Table,
     baseline_option,
@@ -17,15 +18,15 @@ from fnlkit.cli.plumbing import (
     json_option,
     out_console,
     print_first,
+    print_results,
     suggest,
     takes_file,
     verbose,
 )
 from fnlkit.cli.progress import log
 from fnlkit.core.errors import InputError
-from fnlkit.results.grouping import AT_CHANCE, CHANCE, LEGEND
-from fnlkit.results.statistics import METHOD
-from fnlkit.results.tables import shorten
+from fnlkit.recipes import published, running
+from fnlkit.recipes import recipe as recipes
 from fnlkit.results.tidy import write_tidy
 
 
@@ -33,25 +34,11 @@ from fnlkit.results.tidy import write_tidy
 @click.argument("recipe", required=False)
 @dataset_option
 @json_option
-@click.option("--seeds", type=click.IntRange(min=1), help="Number of seeds per run. Default: as in the recipe.")
-@click.option("--rounds", type=click.IntRange(min=1), help="Rounds of each run instead of the recipe's.")
-@click.option("--model", metavar="SPEC", help="Network of each run instead of the recipe's.")
-@click.option("--precision", type=click.Choice(["fp32", "fp64", "tf32", "bf16"]),
-              help="Arithmetic of each run instead of the recipe's, for example bf16 on a GPU.")  # fmt: skip
-@click.option("--embeddings", metavar="FILE", help="A file of vectors instead of the recipe's backbone.")
-@click.option("--only", metavar="TEXT",
-              help="Run only regimes with these words in the name, or matching rows of a published table, for example "
-                   "'fedcorr, 0.6, 0.5'; * and ? make a pattern of the whole name.")  # fmt: skip
-@click.option("--method", "methods", multiple=True, metavar="METHOD",
-              help="Train this method instead of the recipe's, for example mine.py:m; can be repeated.")  # fmt: skip
-@click.option("--jobs", type=click.IntRange(min=1), help="Runs to train at once. Default: one per core.")
-@click.option("--scale", type=float, default=1.0, show_default=True,
-              help="For published tables: share of the paper's rounds, above 0 and at most 1.")  # fmt: skip
+@options_of(running.Options)
 @click.option("--latex", is_flag=True, help="Print a LaTeX table of methods and regimes with the scores of the kept models.")
 @click.option("--tidy", metavar="FILE", callback=takes_file,
               help="Also write all finished runs as a .csv or .parquet table with every option and the names of the recipe's "
                    "rows.")  # fmt: skip
-@click.option("--no-train", is_flag=True, help="Print the table of finished runs without training.")
 @baseline_option
 @click.option("--dry-run", is_flag=True, help="Print the command of each run, which writes the same file, and stop.")
 @click.option("-o", "--output", metavar="FOLDER", help="Folder of the runs; a second call continues there.")
@@ -66,8 +53,6 @@ def command(recipe: str | None, as_json: bool, latex: bool, tidy: str | None, dr
       fnlkit reproduce regimes --dry-run
       fnlkit reproduce fedcorr/table10 --only 'lenet, 0.6, 0.5' --seeds 3 --dry-run
     """
-    from fnlkit.recipes import published, running
-
     if recipe is None or recipe in published.papers():
         _list(recipe)
         return
@@ -99,15 +84,12 @@ def command(recipe: str | None, as_json: bool, latex: bool, tidy: str | None, dr
     elif latex and result.rows:
         sys.stdout.write(result.summary().latex())
     elif not latex:
-        _show(result.title, result.rows)
+        print_results(result.table(), result.title)
     result.must_be_complete()
 
 
 def _list(paper=None):
     """Print the recipes, and the published tables with the numbers of rows and runs; without -v, their names."""
-    from fnlkit.recipes import published
-    from fnlkit.recipes import recipe as recipes
-
     say = out_console()
     if paper is None and not verbose():
         say.print(f"recipes: {', '.join(recipes.names())}", soft_wrap=True)
@@ -171,42 +153,3 @@ def _plus_minus(mean, spread=None, sign=""):
     if mean is None:
         return ""
     return f"{mean:{sign}.2f}" + ("" if spread is None else f" ± {spread:.2f}")
-
-
-def _format_memorization(row):
-    shares = [row["global_memorized"], row["local_memorized"]]
-    return "" if None in shares else " and ".join(f"{share:.1f}" for share in shares)
-
-
-_MEASURES = {"accuracy": "accuracy", "agreement": "agreement with unverified labels"}
-
-
-def _show(title, rows):
-    from fnlkit.recipes.scores import kinds_of
-
-    shown = kinds_of(rows)
-    scores = [column for name in shown for column in (name, "ahead", "p")]
-    columns = ["regime", "method", "runs", *scores, "memorized", "published", "client-rounds", "seconds"]
-    lines = []
-    for row, method in zip(rows, shorten([row["method"] for row in rows]), strict=True):
-        cells = []
-        for name in shown:
-            chance = row[f"{name}_mean"] <= 100 * (row.get("chance", -1) + AT_CHANCE)
-            cells.append(_plus_minus(row[f"{name}_mean"], row[f"{name}_spread"]) + chance * " (chance)")
-            ahead = _plus_minus(row[f"{name}_ahead"], row[f"{name}_ahead_half"], sign="+")
-            cells.append(f"{ahead} *" if row[f"{name}_clear"] else ahead)
-            cells.append("" if row[f"{name}_holm"] is None else f"{row[f'{name}_holm']:.2g}")
-        lines.append(
-            [row["regime"], method, str(row["runs"]), *cells, _format_memorization(row),
-             _plus_minus(*(row["published"] or [None])), f"{row['client_rounds']:,}", f"{row['seconds']:.0f}"]
-        )  # fmt: skip
-    say = out_console()
-    say.print(Table(*columns, rows=lines, title=title))
-    if rows:
-        kinds = " and ".join(dict.fromkeys(_MEASURES[row["measures"]] for row in rows))
-        say.print(f"{kinds} in {LEGEND.format(baseline=rows[0]['baseline']).removeprefix('in ')}", soft_wrap=True)
-        say.print(METHOD, soft_wrap=True)
-        say.print("p: paired t-test, corrected for all rows by Holm's method; kept: the score of the model that the run keeps")
-    if any("(chance)" in str(cell) for line in lines for cell in line):
-        say.print(CHANCE)
-    say.print("memorized: of the wrong labels, by the global model and by local models, at the last evaluation")

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 
 import click
 
+from fnlkit.artifacts import files
 from fnlkit.cli.plumbing import out_console, printable, suggest
 from fnlkit.core.errors import InputError
 
 BARS = "▁▂▃▄▅▆▇█"
-_LARGEST = 2**28  # bytes of a metrics file
 
 
 @click.command()
@@ -38,13 +39,10 @@ def command(metrics: str, every: float, once: bool) -> None:
         while going:
             going = _is_running(metrics) and not once  # before reading, so that the last rows are read
             text = _summary(_rows(metrics), max(10, min(say.width, 62) - 2))
-            if live:
-                live.update(text)
-            elif text != last:
-                say.print(text, soft_wrap=True)
+            if live or text != last:
+                live.update(text) if live else say.print(text, soft_wrap=True)
             last = text
-            if going:
-                time.sleep(every)
+            time.sleep(every if going else 0)
     run = metrics.removesuffix(".metrics.jsonl") + ".pt"
     if not _is_running(metrics) and os.path.isfile(run):
         suggest("evaluate", run)
@@ -55,34 +53,27 @@ def _is_running(path):
     from filelock import FileLock, Timeout
 
     path = f"{os.path.realpath(path)}.lock"
-    try:
-        if os.path.isfile(path):  # FileLock would create it
-            FileLock(path, timeout=0).acquire().lock.release()
-    except Timeout:
-        return True
-    except OSError:
-        pass
+    with suppress(OSError):
+        try:
+            if os.path.isfile(path):  # FileLock would create it
+                FileLock(path, timeout=0).acquire().lock.release()
+        except Timeout:
+            return True
     return False
 
 
 def _rows(path):
-    """Read the complete rows of a metrics file; a line without its end is still being written."""
-    if not os.path.isfile(path) or os.path.getsize(path) > _LARGEST:
-        raise InputError(f"{path}: not the RUN.metrics.jsonl that `fnlkit train -o RUN.pt` writes")
-    with open(path, "rb") as file:
-        lines = file.read().split(b"\n")[:-1]
+    """Return (stage, client-rounds, score) of the complete rows of a metrics file; the last line can still be written."""
+    empty = os.path.isfile(path) and not os.path.getsize(path)
     rows = []
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate([] if empty else files.read_text(path).split("\n")[:-1], 1):
         try:
             row = json.loads(line)
-            score = row.get("accuracy", row.get("agreement"))
-            rows.append(
-                (str(row["stage"]), int(row["round"]), row.get("client_rounds"), score if score is None else float(score))
-            )
+            score = row.get("accuracy", row.get("agreement", math.nan))
+            rows.append((str(row["stage"]), row.get("client_rounds"), float(score)))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            raise InputError(
-                f"{path}: line {number} is no row of a run; give the RUN.metrics.jsonl of `fnlkit train`"
-            ) from None
+            text = f"{path}: line {number} is no row of a run; give the RUN.metrics.jsonl of `fnlkit train`"
+            raise InputError(text) from None
     return rows
 
 
@@ -91,12 +82,12 @@ def _summary(rows, width):
     if not rows:
         return "no round yet"
     rounds = sum(stage != "final" for stage, *_ in rows)
-    spent = next((count for _, _, count, _ in reversed(rows) if count is not None), 0)
-    scores = [score for *_, score in rows if score is not None and score == score]
+    spent = max((count for _, count, _ in rows if count is not None), default=0)
+    scores = [score for *_, score in rows if not math.isnan(score)]
     text = f"{printable(rows[-1][0])}, {rounds:,} rounds, {spent:,} client-rounds"
     if not scores:
         return text
     low, high, count = min(scores), max(scores), min(width, len(scores))
-    means = [scores[len(scores) * i // count] for i in range(count)]
-    bars = "".join(BARS[round((mean - low) / ((high - low) or 1) * (len(BARS) - 1))] for mean in means)
+    means = [(scores[len(scores) * i // count] - low) / ((high - low) or 1) for i in range(count)]
+    bars = "".join(BARS[round(mean * (len(BARS) - 1))] for mean in means)
     return f"{text}, accuracy {scores[-1]:.4f}, best {high:.4f}\n{bars}"

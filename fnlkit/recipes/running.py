@@ -15,18 +15,19 @@ from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from fnlkit.artifacts.run import Run
 from fnlkit.core.errors import InputError, WorkStopped
+from fnlkit.core.options import option
+from fnlkit.core.parameters import Count
 from fnlkit.core.processes import end_with_parent, single_threads
 from fnlkit.kernels.threads import core_count
 from fnlkit.recipes import published, scores
 from fnlkit.recipes import recipe as recipes
 from fnlkit.recipes.jobs import Job, expand
-from fnlkit.results import comparison, names, tidy
-from fnlkit.results import tables as results_tables
-from fnlkit.results.grouping import baseline_among
+from fnlkit.results import comparison, grouping, names, tidy
+from fnlkit.results.tables import Table
 
 # Imported once by the server that starts the workers; a command imports further modules when needed.
 _COMMON = ["fnlkit.cli.train", "fnlkit.experiment", "fnlkit.federated.engines.fused", "torch._functorch.vmap"]
@@ -37,42 +38,41 @@ _STOPPED = (130, 143)
 
 @dataclass
 class Options:
-    """What to run of a recipe or a published table, and where.
+    """What to run of a recipe or a published table, and where; `fnlkit reproduce --help` describes the fields with a help text.
 
     Attributes
     ----------
     output : str or None
         Folder of the runs.  Default: ``runs/NAME``.
-    dataset, embeddings : str or None
-        Replace the recipe's data set, and its embeddings.
-    only, seeds :
-        As for `fnlkit.recipes.jobs.expand`.
-    methods : sequence of str
-        Replace the recipe's methods.
-    rounds, model, precision :
-        Options of `train` that replace the recipe's, if not None.
-    scale : float
-        Of a published table: share of the paper's rounds.
-    jobs : int or None
-        Runs to train at once.  Default: one per core.
-    no_train : bool
-        Use finished runs only.
+    dataset : str or None
+        Replaces the recipe's data set.
     baseline : str or None
         Method with which others are compared.
     """
 
+    seeds: Count | None = option(None, "Number of seeds per run. Default: as in the recipe.")
+    rounds: Count | None = option(None, "Rounds of each run instead of the recipe's.")
+    model: str | None = option(None, "Network of each run instead of the recipe's.", metavar="SPEC")
+    precision: Literal["fp32", "fp64", "tf32", "bf16"] | None = option(
+        None, "Arithmetic of each run instead of the recipe's, for example bf16 on a GPU."
+    )
+    embeddings: str | None = option(None, "A file of vectors instead of the recipe's backbone.", metavar="FILE")
+    only: str | None = option(
+        None,
+        "Run only regimes with these words in the name, or matching rows of a published table, for example 'fedcorr, 0.6, "
+        "0.5'; * and ? make a pattern of the whole name.",
+        metavar="TEXT",
+    )
+    methods: tuple[str, ...] = option(
+        (),
+        "Train this method instead of the recipe's, for example mine.py:m; can be repeated.",
+        metavar="METHOD", flag="--method", many=True,
+    )  # fmt: skip
+    jobs: Count | None = option(None, "Runs to train at once. Default: one per core.")
+    scale: float = option(1.0, "For published tables: share of the paper's rounds, above 0 and at most 1.")
+    no_train: bool = option(False, "Print the table of finished runs without training.")
     output: str | None = None
     dataset: str | None = None
-    embeddings: str | None = None
-    only: str | None = None
-    seeds: int | None = None
-    methods: tuple[str, ...] = ()
-    rounds: int | None = None
-    model: str | None = None
-    precision: str | None = None
-    scale: float = 1.0
-    jobs: int | None = None
-    no_train: bool = False
     baseline: str | None = None
 
 
@@ -99,9 +99,17 @@ class Reproduction:
     failed: dict[str, Any] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
 
-    def summary(self) -> results_tables.Table:
-        """Tabulate methods and regimes with the scores of the kept models (`fnlkit.results.tables.Table`)."""
-        return scores.summarize(self.rows)
+    def table(self) -> Table:
+        """Return a `fnlkit.results.tables.Table` of a recipe with a row per regime and method."""
+        shown = grouping.table(scores.to_groups(self.rows), self.title)
+        shown.notes.append("kept: of the model that the run keeps; memorized: of the wrong labels, at the last evaluation")
+        return shown
+
+    def summary(self) -> Table:
+        """Return a `fnlkit.results.tables.Table` of methods and regimes with the scores of the kept models."""
+        groups = scores.to_groups(self.rows)
+        kept = any(name.endswith("_kept") for group in groups for name in group["measures"])
+        return grouping.pivot(groups, "regime", "kept" if kept else "late")
 
     def tidy(self, each: str = "run") -> list[dict[str, Any]]:
         """List one flat dict per run or per evaluation, as `fnlkit.results.tidy.rows`, with the names of the recipe's rows.
@@ -191,7 +199,7 @@ class Plan:
         embeddings = options.embeddings and os.path.abspath(options.embeddings)
         folder = options.output or os.path.join("runs", usual)
         self.jobs = expand(recipe, folder, seeds=options.seeds, only=only, embeddings=embeddings, **replaced)
-        self.baseline = baseline_among([job.label for job in self.jobs], options.baseline)
+        self.baseline = grouping.baseline_among([job.label for job in self.jobs], options.baseline)
         changed = {"scale": None if options.scale == 1 else f"{options.scale:g}"} | replaced
         changed |= {"dataset": options.dataset, "embeddings": options.embeddings}
         self.changed = {word: value for word, value in changed.items() if value is not None}

@@ -11,12 +11,11 @@ from fnlkit.artifacts.run import Run
 from fnlkit.core.errors import InputError
 from fnlkit.results import evaluation
 from fnlkit.results.comparison import score_name
-from fnlkit.results.grouping import baseline_among, pivot
+from fnlkit.results.grouping import baseline_among
 from fnlkit.results.statistics import compare_pairs, holm, significant, spread
 
 if TYPE_CHECKING:
     from fnlkit.recipes.jobs import Job
-    from fnlkit.results.tables import Table
 
 KINDS = ("best", "last", "late", "kept")
 
@@ -108,18 +107,26 @@ def compare(cells: Sequence[dict[str, Any]], baseline: str | None = None) -> lis
     return out
 
 
-def summarize(table: list[dict[str, Any]]) -> Table:
-    """Tabulate rows of `compare`: methods by regimes, with the score of the kept model and counts of wins."""
-    groups, kind = [], kinds_of(table)[-1]
-    for row in table:
-        number, spread = f"{row['measures']}_{kind}", row[f"{kind}_spread"]
-        value = {"mean": row[f"{kind}_mean"] / 100, "spread": None if spread is None else spread / 100, "runs": row["runs"]}
-        ahead = None if row[f"{kind}_ahead"] is None else {"mean": row[f"{kind}_ahead"] / 100, "holm": row[f"{kind}_holm"]}
-        group = {"group": {"method": row["method"], "regime": row["regime"]}, "chance": row.get("chance", -1)}
-        groups.append(group | {"measures": {number: value}, "ahead": {number: ahead}, "baseline": row["baseline"]})
-    return pivot(groups, "regime", kind)
+def to_groups(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return rows of `compare` in the form of `fnlkit.results.grouping.groups`; without a selected round, kept equals late."""
+    out, kinds = [], ["best", "late"] + ["kept"] * any(row["kept_mean"] != row["late_mean"] for row in rows)
+    for row in rows:
+        numbers = {name: (row[name],) for name in ("global_memorized", "local_memorized") if row[name] is not None}
+        numbers |= {"published": row["published"]} if row["published"] else {}
+        measures = {name: _number(*values, factor=100) for name, values in numbers.items()}
+        measures |= {name: _number(row[name]) for name in ("client_rounds", "seconds")}
+        ahead: dict[str, Any] = {}
+        for kind in kinds:
+            name = f"{row['measures']}_{kind}"
+            measures[name] = _number(row[f"{kind}_mean"], row[f"{kind}_spread"], 100)
+            difference = {"mean": row[f"{kind}_ahead"], "half": row[f"{kind}_ahead_half"]}
+            ahead[name] = None if difference["mean"] is None else {key: v and v / 100 for key, v in difference.items()}
+            if ahead[name]:
+                ahead[name] |= {"holm": row[f"{kind}_holm"], "clear": row[f"{kind}_clear"]}
+        group = {"group": {"regime": row["regime"], "method": row["method"]}, "runs": row["runs"], "differ": []}
+        out.append(group | {"measures": measures, "ahead": ahead, "baseline": row["baseline"], "chance": row.get("chance", -1)})
+    return out
 
 
-def kinds_of(table: list[dict[str, Any]]) -> list[str]:
-    """Choose the scores that tables show: without a selected round, the kept model has the late score."""
-    return ["best", "late"] + (["kept"] if any(row["kept_mean"] != row["late_mean"] for row in table) else [])
+def _number(mean, spread=None, factor=1):
+    return {"mean": mean / factor, "spread": spread and spread / factor}

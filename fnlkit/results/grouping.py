@@ -28,6 +28,9 @@ MEASURES = {
     "client_agreement_worst_tenth": ("worst tenth of clients, agreement", 100, 2),
     "client_agreement_spread": ("spread over clients, agreement", 100, 2),
     "label_accuracy_corrected": ("labels right", 100, 2),
+    "global_memorized": ("memorized by the global model", 100, 1),
+    "local_memorized": ("memorized by local models", 100, 1),
+    "published": ("published", 100, 2),
     "client_rounds": ("client-rounds", 1, 0),
     "bytes_up": ("MB up", 1e-6, 1),
     "seconds": ("seconds", 1, 0),
@@ -41,11 +44,12 @@ TESTED = ("macro_f1", "balanced_accuracy", *TITLES, *(f"client_{kind}_{what}" fo
                                               for what in ("worst_tenth", "spread")))  # fmt: skip
 # Differences from the baseline that a table shows, with titles after the number's; differences are computed for all numbers.
 AHEAD = {
-    **{f"{name}_{kind}": "ahead" for name in ("accuracy", "agreement") for kind in ("best", "late", "chosen")},
+    **{f"{name}_{kind}": "ahead" for name in ("accuracy", "agreement") for kind in ("best", "late", "chosen", "kept")},
     "target_client_rounds": "more than the baseline",
 }
 # Numbers of which a larger one is better; the best of a setting is bold.
-LARGER = tuple(name for name, (_, factor, _) in MEASURES.items() if factor == 100 and not name.endswith(("_spread", "ece")))
+_NEUTRAL = ("_spread", "ece", "_memorized", "published")
+LARGER = tuple(name for name, (_, factor, _) in MEASURES.items() if factor == 100 and not name.endswith(_NEUTRAL))
 # Numbers that a pivot table can show, by short name: the first that the runs have.
 PIVOT: dict[str, tuple[str, ...]] = {kind: (f"accuracy_{kind}", f"agreement_{kind}") for kind in _SCORES}
 PIVOT |= {name: (name,) for name in ("macro_f1", "balanced_accuracy", "auc")}

@@ -188,7 +188,7 @@ def test_the_lock_of_a_killed_run_is_ignored(tmp_path):
 
 def test_missing_files_folders_and_strange_stages(tmp_path):
     for name in ("nothing.jsonl", "."):
-        refuse(f"fnlkit watch {name}", tmp_path, "RUN.metrics.jsonl")
+        refuse(f"fnlkit watch {name}", tmp_path, name)
     (tmp_path / "x.jsonl").write_text(row(0, 0.5, "\x1b[31mred"))
     done = fnlkit("fnlkit watch x.jsonl", tmp_path)
     assert "\x1b" not in done.stdout and "red" in done.stdout
