@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,7 +16,6 @@ from fnlkit.cli.plumbing import (
     Table,
     baseline_option,
     caution,
-    console,
     dataset_option,
     json_option,
     ledger_option,
@@ -35,9 +34,7 @@ from fnlkit.core.options import pick
 from fnlkit.estimators.intervals import is_uncertain
 from fnlkit.results import evaluation, grouping
 from fnlkit.results.calibration import BINS
-from fnlkit.results.comparison import score_kinds, score_name
-from fnlkit.results.tables import Table as Results
-from fnlkit.results.tables import shorten
+from fnlkit.results.comparison import SHOWN, list_runs, score_name
 from fnlkit.results.tidy import write_tidy
 
 if TYPE_CHECKING:
@@ -101,21 +98,21 @@ def command(runs: tuple[str, ...], as_json: bool, output: str | None, **options:
       fnlkit evaluate runs/quickstart --by method --latex
     """
     for path in runs:
-        must_not_overwrite(path, output, "run")
-    if output and len(runs) > 1:
-        raise InputError(f"-o {output} writes the arrays of a single run, found {len(runs)} runs")
+        keeps(path, output, "run")
     view = View(**pick(View, options))
-    if output and (view.latex or view.by is not None):
-        raise InputError(f"-o {output} writes the arrays of a single run; redirect the table with > FILE")
-    if view.pivot and view.by is None:
-        raise InputError(f"--pivot {view.pivot} requires --by with two names, for example --by method,{view.pivot}")
+    grouped = view.latex or view.by is not None or view.pivot is not None
+    if output and (grouped or len(runs) > 1):
+        raise InputError(f"-o {output} writes the arrays of a single run; redirect a table with > FILE")
     if view.latex and as_json:
         raise InputError("--json and --latex exclude each other; choose one")
     result = fnlkit.evaluate(*runs, say=caution, **options)
     rows = result.rows
     if view.tidy:
         write_tidy(result.tidy(view.each), view.tidy)
-    if view.latex or view.by is not None:
+    unfinished = [printable(row["run"]) for row in rows if not row["finished"]]
+    if unfinished and (grouped or len(rows) > 1):
+        caution(f"left out of groups, not finished: {', '.join(unfinished)}; continue with train --resume")
+    if grouped:
         _show_groups(result, view, as_json)
         return
     if output:
@@ -135,15 +132,12 @@ def command(runs: tuple[str, ...], as_json: bool, output: str | None, **options:
 
 
 def _show_groups(found: Evaluation, view: View, as_json: bool) -> None:
-    """Print groups on stdout as a table, as JSON or as LaTeX, and notes on stderr."""
-    unfinished = [row["run"] for row in found.rows if not row["finished"]]
-    if unfinished:
-        caution(f"left out, not finished: {', '.join(map(printable, unfinished))}; continue with train --resume")
+    """Print groups on stdout as a table, as JSON or as LaTeX."""
     if as_json:
         for group in found.groups(view.by, view.baseline):
             sys.stdout.write(json.dumps(group) + "\n")
         return
-    if view.pivot and view.by:
+    if view.pivot:
         table = found.pivot(view.by, view.pivot, show=view.show, baseline=view.baseline)
     else:
         table = found.table(view.by, view.baseline)
@@ -189,7 +183,7 @@ def _show_confusion(say, row, values, run, classes):
     for name, part in row["measured"].items():
         if len(values.get(f"{name}_confusion", range(99))) <= 20:
             rows = "true class" if part["measures"] == "accuracy" else "given label"
-            title = f"{_SAMPLES[name]}, {rows} in rows, predicted in columns"
+            title = f"{evaluation.SAMPLES[name]}, {rows} in rows, predicted in columns"
             say.print(Cross(values[f"{name}_confusion"], title, classes))
     if "label_confusion_given" in values and len(values["label_confusion_given"]) <= 20:
         for stage, counts in evaluation.stage_confusions(run):
@@ -216,14 +210,6 @@ def _order(row):
     return [key for key in keys if key in row] + private
 
 
-_SAMPLES = {
-    "test": "test samples",
-    "held_out": "held-out samples",
-    "held_out_true": "held-out samples, true labels",
-    "gold": "verified samples",
-    "reviewed": "held-out samples, by random reviews",
-    "estimated": "held-out samples, labels corrected by the models of the other sites",
-}
 _CALLED = {"agreement": "agreement with given labels"}
 
 
@@ -233,14 +219,14 @@ def _show_measured(say, found, classes, everything):
     for name, part in found.items():
         count = f"{part['samples']:,}" + (f" of {part['groups']:,} groups" if "groups" in part else "")
         sites = f" of {list_names([site['site'] for site in part['sites']])}" if name == "reviewed" else ""
-        on = printable(_SAMPLES[name] + sites)
+        on = printable(evaluation.SAMPLES[name] + sites)
         table.add_row(_CALLED.get(part["measures"], part["measures"]), on, count, *_shares(part))
     if found:
         say.print(table)
     for name, part in [pair for pair in found.items() if "ece" in pair[1]][: None if everything else 1]:
         area = f"AUC {_share(part['auc'])} (each class against the rest, mean), " if "auc" in part else ""
         error = f"ECE {_share(part['ece'])} ({BINS} bins of equal width)"
-        say.print(f"{_SAMPLES[name]}: {area}{error}, NLL {part['nll']:.3f}", soft_wrap=True)
+        say.print(f"{evaluation.SAMPLES[name]}: {area}{error}, NLL {part['nll']:.3f}", soft_wrap=True)
     for name, part in found.items():
         if "assumes" in part:
             text = f"The {part['measures']} is no accuracy. It assumes: {'; '.join(part['assumes'])}."
@@ -337,59 +323,22 @@ def _shares(part):
     return [*out, *[_share(part[name]) for name in ("macro_f1", "balanced") if name in part]]
 
 
-def _percent(mean, spread=None):
-    return "" if mean is None else f"{100 * mean:.2f}" + ("" if spread is None else f" ± {100 * spread:.2f}")
-
-
-def _to_target(row):
-    """Format four cells with the cost of reaching the target, or with a text if the target was not reached."""
-    if row["target_client_rounds"] is None:
-        return "never", "", "", ""
-    megabytes = (f"{row[f'target_{name}'] / 1e6:,.1f}" for name in ("bytes_up", "bytes_down"))
-    seconds = row["target_seconds"]
-    return f"{row['target_client_rounds']:,}", *megabytes, "not recorded" if seconds is None else f"{seconds:,.1f}"
-
-
 def _show_many(found, baseline):
-    rows = found.rows
-    aimed = "target" in rows[0]
-    to_target = ["client-rounds to target", "MB up", "MB down", "seconds"] if aimed else []
-    kinds = score_kinds(rows)
-    columns = ["run", "method", "measures", *kinds, "client-rounds", "MB up", "labels right", *to_target]
-    names = shorten([str(row["run"]) for row in rows])
-    methods = shorten([str(row.get("name", row["method"])) for row in rows])
-    cells = [
-        [name, method, score_name(row), *(_percent(row.get(f"{score_name(row)}_{kind}")) for kind in kinds),
-         f"{row['client_rounds']:,}", f"{row['bytes_up'] / 1e6:,.1f}", _percent(row.get("label_accuracy_corrected")),
-         *(_to_target(row) if aimed else ())]
-        for name, method, row in zip(names, methods, rows, strict=True)
-    ]  # fmt: skip
-    say = out_console()
-    print_results(Results("", columns, cells, found.notes))
+    rows, say = found.rows, out_console()
+    print_results(list_runs(rows, found.notes))
     if "personal" in rows[0]:
         _show_personal_of(say, rows)
     groups = found.groups(baseline=baseline)
-    if aimed and groups:
-        print_results(grouping.table(groups, measures=[name for name in grouping.MEASURES if name.startswith("target_")]))
-    if any(name in one["measures"] for name in grouping.TESTED for one in groups):
-        print_results(grouping.table(groups, measures=grouping.TESTED))
-    for what in dict.fromkeys(map(score_name, rows)):
-        some = [group for group in groups if any(f"{what}_{kind}" in group["measures"] for kind in kinds)]
-        names = [{"dataset": "data set"}.get(name, name.replace("_", " ")) for name in rows[0]["group"]]
-        shown = [kind for kind in kinds if any(f"{what}_{kind}" in group["measures"] for group in some)]
-        table = Table(*names, "runs", *[f"{kind} {what}" for kind in shown], title="mean ± standard deviation, in %")
-        values = [["" if value is None else str(value) for value in group["group"].values()] for group in some]
-        short = zip(*map(shorten, zip(*values, strict=True)), strict=True)
-        for group, labels in zip(some, short, strict=True):
-            cells = [group["measures"].get(f"{what}_{kind}", {"mean": None, "spread": None}) for kind in shown]
-            table.add_row(*labels, str(group["runs"]), *[_percent(of["mean"], of["spread"]) for of in cells])
-        if some:
-            say.print(table)
+    for group in groups:  # --by prints the differences of scores
+        group["ahead"] = {name: value for name, value in group["ahead"].items() if name.startswith("target_")}
+    if groups:
+        ends = (*(f"_{kind}" for kind in SHOWN), *grouping.TESTED)
+        names = [name for name in grouping.MEASURES if name.endswith(ends) or name.startswith("target_")]
+        table = grouping.table(groups, measures=names)
+        whats = " and ".join(dict.fromkeys(map(score_name, rows)))
+        print_results(replace(table, notes=table.notes[1:]), f"{whats} in %, mean ± standard deviation over runs")
     for sentence in dict.fromkeys(r["label_together_statement"] for r in rows if "label_together_statement" in r):
         say.print(f"All recorded releases of these labels: {sentence}")
     for row in rows:
         if "choice" in row:
             say.print(f"{printable(row['run'])}: {row['choice']}", soft_wrap=True)
-    unfinished = [row["run"] for row in rows if not row["finished"]]
-    if unfinished:
-        console().print(f"not finished: {', '.join(map(printable, unfinished))}; continue with train --resume", style="yellow")

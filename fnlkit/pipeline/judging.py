@@ -130,14 +130,8 @@ class Evaluation:
         )
 
     def _table(self):
-        names = [comparison.score_name(row) for row in self.rows]
-        kinds = comparison.score_kinds(self.rows)
-        rows = [
-            [plain(row["run"]), plain(row["method"]), name, *(plain(row.get(f"{name}_{kind}")) for kind in kinds),
-             plain(row["client_rounds"])]
-            for row, name in zip(self.rows, names, strict=True)
-        ]  # fmt: skip
-        return [["run", "method", "measures", *kinds, "client rounds"], *rows]
+        table = comparison.list_runs(self.rows)
+        return [list(map(plain, cells)) for cells in (table.columns, *table.texts())]
 
 
 def _words(by):

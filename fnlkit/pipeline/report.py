@@ -21,7 +21,7 @@ from fnlkit.estimators.intervals import is_uncertain
 from fnlkit.kernels.scores import client_levels
 from fnlkit.results import evaluation, statistics
 from fnlkit.results.calibration import TITLES
-from fnlkit.results.comparison import score_name
+from fnlkit.results.comparison import list_runs, score_name
 
 if TYPE_CHECKING:
     from fnlkit.artifacts.run import Run
@@ -53,11 +53,12 @@ def facts(found: Evaluation, *, datasets: Callable[[Run], Dataset | None] | None
     """
     runs, rows = found.runs, found.rows
     first, several = runs[0], len(runs) > 1
+    table = list_runs(rows, kinds=("best", "last", "late", "chosen"), seconds=True)
     together = {row["label_together_statement"]: None for row in rows if "label_together_statement" in row}
     return {
         "title": f"{len(runs)} runs" if several else f"{bare(rows[0]['method'])} on {data_set(first.meta.get('dataset'))}",
         "words": words(found),
-        "rows": [_row(row, selected=any("chosen_round" in other for other in rows)) for row in rows],
+        "rows": [dict(zip(table.columns, map(plain, cells), strict=True)) for cells in table.texts()],
         "groups": compare_groups(found) if several else None,
         "tested": results_on_test_set(rows[0]),
         # Curves cannot be compared if the runs were evaluated on different held-out labels.
@@ -127,16 +128,6 @@ def _labels_in_words(row):
     return f"{changed:,} labels were changed; true labels are unknown." if changed else ""
 
 
-_ON = {
-    "test": "test samples",
-    "held_out": "held-out samples, labels as given",
-    "held_out_true": "held-out samples, true labels",
-    "gold": "verified samples",
-    "reviewed": "held-out samples, by random reviews",
-    "estimated": "held-out samples, labels corrected by the models of the other sites",
-}
-
-
 def results_on_test_set(row: Mapping[str, object]) -> list[dict[str, object]]:
     """Measure a single run on samples not used for training.
 
@@ -145,7 +136,7 @@ def results_on_test_set(row: Mapping[str, object]) -> list[dict[str, object]]:
     out = []
     measured: Any = row.get("measured", {})
     for name, part in measured.items():
-        line = {"what": part["measures"], "on": _ON[name], "samples": f"{part['samples']:,}"}
+        line = {"what": part["measures"], "on": evaluation.SAMPLES[name], "samples": f"{part['samples']:,}"}
         line["share"] = "" if is_uncertain(part["low"], part["high"]) else _share(part["share"])
         line["interval"] = f"{100 * part['low']:.2f} to {100 * part['high']:.2f} %"
         for title, key in (("macro-F1", "macro_f1"), ("balanced", "balanced")):
@@ -161,19 +152,6 @@ def results_on_test_set(row: Mapping[str, object]) -> list[dict[str, object]]:
 
 def _share(value):
     return f"{100 * value:.2f} %"
-
-
-def _row(row, *, selected):
-    """Format the table cells of a run, as printed by `evaluate`, with the score of the chosen round if `selected`."""
-    name = score_name(row)
-    cells = {"run": plain(row["run"]), "method": plain(row["method"]), "measures": name}
-    for at in ("best", "last", "late", *(["chosen"] if selected else [])):
-        if at in ("best", "last", "late", "chosen") or f"{name}_{at}" in row:
-            value = row.get(f"{name}_{at}")
-            cells[at] = "" if value is None else f"{100 * value:.2f}"
-    cells |= {"client-rounds": f"{row['client_rounds']:,}", "MB up": f"{row['bytes_up'] / 1e6:,.1f}"}
-    right = row.get("label_accuracy_corrected")
-    return cells | {"labels right": "" if right is None else f"{100 * right:.2f}", "seconds": f"{row['seconds']:,.0f}"}
 
 
 def bare(method: object) -> str:

@@ -1,6 +1,6 @@
 """Compare runs: one row of numbers per run."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fnlkit.artifacts import ledger
@@ -8,9 +8,15 @@ from fnlkit.artifacts.federation import Federation
 from fnlkit.estimators.compare import compare
 from fnlkit.federated.privacy import labels as privacy
 from fnlkit.results import evaluation
+from fnlkit.results.grouping import MEASURES
+from fnlkit.results.tables import Table, Value, shorten
 
 if TYPE_CHECKING:
     from fnlkit.artifacts.run import Run
+
+
+# Scores of a run in a table of runs.
+SHOWN = ("best", "last", "chosen")
 
 
 def row(run: "Run", *, target: float | None = None) -> dict[str, Any]:
@@ -67,10 +73,41 @@ def score_name(row: dict[str, Any]) -> str:
     return "agreement" if any(name.startswith("agreement_") for name in row) else "accuracy"
 
 
-def score_kinds(rows: list[dict[str, Any]]) -> list[str]:
-    """Choose the scores that a table of rows shows.
+def list_runs(
+    rows: list[dict[str, Any]],
+    notes: Sequence[str] = (),
+    *,
+    kinds: Sequence[str] = ("best", "last", "chosen"),
+    seconds: bool = False,
+) -> Table:
+    """Return rows of runs as a `fnlkit.results.tables.Table` with a line per run; columns without any number are left out.
 
-    They are the best and the last score and the score of the chosen round.
+    Parameters
+    ----------
+    rows : list of dict
+        As `row` returns them, with ``run``.
+    notes : sequence of str
+        Sentences below the table.
+    kinds : sequence of str
+        Scores.
+    seconds : bool
+        Show the seconds of training.
     """
-    kinds = ("best", "last", "chosen")
-    return [kind for kind in kinds if any(f"{score_name(row)}_{kind}" in row for row in rows)]
+    columns: dict[str, list[Any]] = {
+        "run": shorten([str(row["run"]) for row in rows]),
+        "method": shorten([str(row.get("name", row["method"])) for row in rows]),
+        "measures": list(map(score_name, rows)),
+    }
+    columns |= {kind: [_value(row, f"{score_name(row)}_{kind}") for row in rows] for kind in kinds}
+    targets = [name for name in MEASURES if name.startswith("target_")]
+    for name in ("client_rounds", "bytes_up", "label_accuracy_corrected", *["seconds"] * seconds, *targets):
+        columns[MEASURES[name][0]] = [_value(row, name) for row in rows]
+    if "target" in rows[0]:
+        reached = columns["client-rounds to target"]
+        columns["client-rounds to target"] = ["never" if value.mean is None else value for value in reached]
+    return Table("", list(columns), list(map(list, zip(*columns.values(), strict=True))), list(notes))
+
+
+def _value(row, name):
+    _, factor, digits = MEASURES[name]
+    return Value(None if row.get(name) is None else factor * row[name], None, digits)

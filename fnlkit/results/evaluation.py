@@ -17,6 +17,17 @@ if TYPE_CHECKING:
     from fnlkit.artifacts.run import Run
 
 
+# Kinds of samples on which models are tested.
+SAMPLES = {
+    "test": "test samples",
+    "held_out": "held-out samples",
+    "held_out_true": "held-out samples, true labels",
+    "gold": "verified samples",
+    "reviewed": "held-out samples, by random reviews",
+    "estimated": "held-out samples, labels corrected by the models of the other sites",
+}
+
+
 def summary(run: "Run", *, target: float | None = None) -> dict[str, Any]:
     """Collect the numbers and texts in a run's records as a flat dict; no model is run.
 
