@@ -51,62 +51,53 @@ def log(state: Callable[[], str]) -> Iterator[Callable[[str], None]]:
 
 
 @contextmanager
-def bar(title: str) -> Iterator[Callable[..., object]]:
+def bar(title: str, *, unit: str = "", start: int = 0, total: int | None = None) -> Iterator[Callable[..., object]]:
     """Yield a function (done, total, title=None) that updates a bar on a terminal; otherwise `log` prints the progress.
 
-    The bar is removed at the end.
+    Parameters
+    ----------
+    title : str
+    unit : str
+        Unit of the numbers. With a unit the bar stays at the end, and a log gets a line every tenth of `total`.
+    start, total : int
+        Numbers at the start.
     """
     talk = console()
     if talk.is_terminal:
-        with _make_bar(talk, "{task.percentage:>3.0f} %", transient=True) as shown:
-            task = shown.add_task(printable(title), total=None)
+        count = f"{{task.completed}}/{{task.total}} {unit}" if unit and talk.width >= _NARROW else "{task.percentage:>3.0f} %"
+        with _make_bar(talk, count, transient=not unit) as shown:
+            task = shown.add_task(printable(title), total=total, completed=start)
             yield lambda done, total, text=title: shown.update(task, completed=done, total=total, description=printable(text))
         return
-    began, last = [time.monotonic()], [time.monotonic()]
-    now: list[Any] = [0, 0, title]
+    began, last, printed = time.monotonic(), time.monotonic(), start
+    now: tuple[int, int, str] = (start, total or 0, title)
 
     def state() -> str:
         done, total, text = now
-        if not done:
+        if done == start:
             return f"{text}: started"
-        return f"{text}: {done:,} of {total:,}, about {(time.monotonic() - began[0]) / done * (total - done):,.0f} s left"
+        left = (time.monotonic() - began) / (done - start) * (total - done)
+        return f"{text}: {done:,} of {total:,}{unit and f' {unit}'}, about {left:,.0f} s left"
 
     def advance(done: int, total: int, text: str = title) -> None:
-        if text != now[2] or done < now[0]:  # the next step counts from zero, and began when the previous one ended
-            began[0] = last[0]
-        now[:], last[0] = (done, total, text), time.monotonic()
+        nonlocal began, last, now, printed
+        if total != now[1] or done < now[0]:  # the next step counts from zero, and began when the previous one ended
+            began = last
+        now, last = (done, total, text), time.monotonic()
+        if unit and (done - printed >= total / 10 or done >= total > printed):
+            printed = done
+            line(state())
 
-    with log(state):
+    with log(state) as line:
         yield advance
 
 
 @contextmanager
 def of_rounds(experiment: Experiment) -> Iterator[Callable[[dict[str, Any]], object]]:
-    """Yield a function that shows a finished round: a bar on a terminal, otherwise lines.
-
-    A line is printed every tenth of the rounds, and by `log`.
-    """
-    talk, state = console(), Progress(experiment)
-    if talk.is_terminal:
-        unit = "" if talk.width < _NARROW else " client-rounds"
-        with _make_bar(talk, "{task.completed}/{task.total}" + unit) as shown:
-            task = shown.add_task("training", total=state.total, completed=state.start)
-            yield lambda row: shown.update(task, completed=state.done, description=printable(state.text(row)))
-        return
-    last, row_text = [state.start], ["training"]
-
-    def text() -> str:
-        left = f", {state.seconds_left:.0f} s left" if state.done > state.start else ""
-        return f"{state.done}/{state.total} client-rounds, {row_text[0]}{left}"
-
-    def advance(row: dict[str, Any]) -> None:
-        now, row_text[0] = state.done, state.text(row)
-        if now - last[0] >= state.total / 10 or row["stage"] == "final" or now >= state.total > last[0]:
-            last[0] = now
-            line(text())
-
-    with log(text) as line:
-        yield advance
+    """Yield a function that shows a finished round as progress of a `bar`."""
+    state = Progress(experiment)
+    with bar("training", unit="client-rounds", start=state.start, total=state.total) as advance:
+        yield lambda row: advance(state.done, state.total, state.text(row))
 
 
 def _make_bar(talk, count, **more):

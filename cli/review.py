@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,6 +11,7 @@ import numpy as np
 
 import fnlkit
 from fnlkit.artifacts.federation import Federation
+from fnlkit.cli.dataclass_options import options_of
 from fnlkit.cli.group import Group
 from fnlkit.cli.plumbing import (
     caution,
@@ -28,33 +29,15 @@ from fnlkit.cli.plumbing import (
     suggest,
     takes_file,
 )
+from fnlkit.pipeline.reviewing import Reviewing
 
 if TYPE_CHECKING:
     from fnlkit.audits.reviews import Review
     from fnlkit.audits.suspects import Selection
 
 
-GUARANTEE = (
-    click.option("--guarantee", type=float, default=None, metavar="SHARE",
-                 help="Draw the suspicious samples at random; `review import` then lists labels of which at most this share "
-                      "is right."),
-    click.option("--confidence", type=float, default=None, metavar="P",
-                 help="Probability of the guarantee, such as 0.95. Default: it holds on average."),
-    click.option("--reviewer-errors", type=float, default=0.0, show_default=True,
-                 help="Largest probability with which the reviewer calls a right label wrong, for --guarantee."),
-    click.option("--candidates", type=click.IntRange(min=1), default=None,
-                 help="Number of samples with the highest scores from which the list is made. Default: 10 times the reviews, "
-                      "or the estimated number of wrong labels if it is larger; at most half of the samples."),
-    click.option("--class", "of_class", metavar="CLASS", default=None,
-                 help="Given class of all candidates, for a guarantee about one class of the site."),
-)  # fmt: skip
-
-
-def guarantee_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of a review with a guarantee to a command."""
-    for option in reversed(GUARANTEE):
-        function = option(function)
-    return function
+# Options of a review with a guarantee.
+GUARANTEE = ("guarantee", "confidence", "reviewer_errors", "candidates", "of_class")
 
 
 @click.group(cls=Group)
@@ -72,15 +55,7 @@ def command() -> None:
 @click.argument("file", metavar="JUDGED.npz")
 @dataset_option
 @click.option("--client", required=True, metavar="NAME|NUMBER", help="Name or number of the site.")
-@click.option("--budget", type=click.IntRange(min=1), default=200, show_default=True,
-              help="Number of samples to review.")  # fmt: skip
-@click.option("--at-random", type=float, default=0.2, show_default=True,
-              help="Share of randomly drawn samples that are not suspicious, to measure missed labels.")  # fmt: skip
-@guarantee_options
-@click.option("--embeddings", metavar="FILE", default=None,
-              help="A file of vectors to find neighbors. Default: as --backbone.")  # fmt: skip
-@click.option("--backbone", metavar="SPEC", default="auto", show_default=True,
-              help="Pretrained network to find neighbors, as for `fnlkit audit`.")  # fmt: skip
+@options_of(Reviewing)
 @seed_option
 @click.option("-o", "--output", required=True, metavar="FOLDER", help="Folder for review.html and decisions.csv.")
 def export(file: str, dataset: str | None, client: str, output: str, **options: Any) -> None:

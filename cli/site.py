@@ -11,6 +11,7 @@ import click
 
 import fnlkit
 from fnlkit.artifacts import files, saving
+from fnlkit.cli.dataclass_options import options_of
 from fnlkit.cli.group import Group
 from fnlkit.cli.plumbing import (
     Table,
@@ -23,8 +24,9 @@ from fnlkit.cli.plumbing import (
     seed_option,
     takes_file,
 )
-from fnlkit.cli.review import describe_list, describe_selection, guarantee_options
+from fnlkit.cli.review import GUARANTEE, describe_list, describe_selection
 from fnlkit.core.errors import InputError
+from fnlkit.pipeline.reviewing import Reviewing
 from fnlkit.sites.site import processes
 
 if TYPE_CHECKING:
@@ -147,10 +149,9 @@ def join(folder: str, data: str, leave_out: str) -> None:
               help="Folder for review.html and decisions.csv.")  # fmt: skip
 @click.option("--decisions", "table", default=None, metavar="FILE",
               help="Import this table or export of Label Studio (.json) or CVAT (.xml) instead of decisions.csv.")  # fmt: skip
-@click.option("--budget", type=click.IntRange(min=1), default=200, show_default=True, help="Number of samples to review.")
 @control_option
 @sample_column_option
-@guarantee_options
+@options_of(Reviewing, "budget", *GUARANTEE)
 @click.option("--list", "listed", is_flag=True,
               help="After the import, also correct the labels of the list with the guarantee.")  # fmt: skip
 @seed_option

@@ -1,4 +1,4 @@
-"""Progress, speed and remaining time of a run."""
+"""Progress and speed of a run."""
 
 from __future__ import annotations
 
@@ -35,11 +35,6 @@ class Progress:
     @property
     def done(self) -> int:
         return self._done(self.experiment)
-
-    @property
-    def seconds_left(self) -> float:
-        """Seconds until the budget is spent, at the speed so far."""
-        return (time.monotonic() - self._began) / max(1, self.done - self.start) * max(0, self.total - self.done)
 
     def text(self, row: dict[str, Any]) -> str:
         """Format stage, last scores and samples per second after a round's row of metrics."""

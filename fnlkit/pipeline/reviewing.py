@@ -19,7 +19,8 @@ from fnlkit.audits.designs import describe_achievable
 from fnlkit.audits.listing import list_labels
 from fnlkit.audits.suspects import Selection, choose, choose_guaranteed, class_of, client_of, neighbors_of, points_of
 from fnlkit.core.errors import InputError
-from fnlkit.core.options import show_keywords
+from fnlkit.core.options import option, show_keywords
+from fnlkit.core.parameters import Count
 from fnlkit.datasets.groups import count_groups
 from fnlkit.datasets.table import read_text
 from fnlkit.pipeline.inputs import ArrayLike, FilePath, Labels, Samples, Say, name_source, print_note, read_inputs
@@ -106,44 +107,45 @@ def correct(federation: Labels, *, above: float = 0.9, drop: bool = False, liste
 
 @dataclass(frozen=True, kw_only=True)
 class Reviewing:
-    """Keywords of `export_review`.
+    """Keywords of `export_review`; `fnlkit review export --help` describes those with a help text.
 
     Attributes
     ----------
-    budget : int >= 1
-        Number of samples.
-    at_random : float in [0, 1]
-        Share of these samples that is drawn from the samples that are not suspicious.
-    guarantee : float in (0, 1), optional
-        Largest share of right labels in the list.
-    confidence : float in (0, 1), optional
-        Probability with which the guarantee holds. Default: it holds on average over the random draw of the review.
-    reviewer_errors : float in [0, 1)
-        Largest probability with which the reviewer calls a right label wrong, independently of other labels.
-    candidates : int, optional
-        Number of samples with the highest scores from which the list is made. Default: 10 times the reviews, or the estimated
-        number of wrong labels if it is larger; at most half of the samples.
-    of_class : str, optional
-        Given class of all candidates: the guarantee is then about this class of the site. Default: all classes.
-    embeddings : path or array (n, d), optional
-        A vector per training sample, for the search of neighbors. Default: features of `backbone`.
-    backbone : str
-        As for `audit`.
     seed : int
     dataset : str, path or Dataset, optional
         Location of the samples. Default: the location recorded in the federation.
     say : callable(str) or None
     """
 
-    budget: int = 200
-    at_random: float = 0.2
-    guarantee: float | None = None
-    confidence: float | None = None
-    reviewer_errors: float = 0.0
-    candidates: int | None = None
-    of_class: str | None = None
-    embeddings: FilePath | ArrayLike | None = None
-    backbone: str = "auto"
+    budget: Count = option(200, "Number of samples to review.")
+    at_random: float = option(0.2, "Share of randomly drawn samples that are not suspicious, to measure missed labels.")
+    guarantee: float | None = option(
+        None,
+        "Draw the suspicious samples at random; `review import` then lists labels of which at most this share is right.",
+        metavar="SHARE",
+    )
+    confidence: float | None = option(
+        None, "Probability of the guarantee, such as 0.95. Default: it holds on average.", metavar="P"
+    )
+    reviewer_errors: float = option(
+        0.0,
+        "Largest probability with which the reviewer calls a right label wrong, independently of others.",
+    )
+    candidates: Count | None = option(
+        None,
+        "Number of samples with the highest scores from which the list is made. Default: 10 times the reviews, or the "
+        "estimated number of wrong labels if it is larger; at most half of the samples.",
+    )
+    of_class: str | None = option(
+        None,
+        "Given class of all candidates, for a guarantee about one class of the site.",
+        metavar="CLASS",
+        flag="--class",
+    )
+    embeddings: FilePath | ArrayLike | None = option(
+        None, "A file of vectors to find neighbors. Default: as `backbone`.", metavar="FILE"
+    )
+    backbone: str = option("auto", "Pretrained network to find neighbors, as for `fnlkit audit`.", metavar="SPEC")
     seed: int = 0
     dataset: Samples | None = None
     say: Say = print_note

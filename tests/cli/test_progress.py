@@ -52,7 +52,7 @@ def wait_for(monkeypatch):
 
 
 def test_training_prints_progress_before_the_first_round(noisy, tmp_path, monkeypatch, wait_for):
-    train, line = Experiment._train, "0/12 client-rounds, training"
+    train, line = Experiment._train, "training: started"
     monkeypatch.setattr(Experiment, "_train", lambda self, *each: wait_for(line) and train(self, *each))
     done = succeed(f"fnlkit train {noisy} --rounds 3 --fraction 0.2 --epochs 1 --model 'mlp(hidden=4)' -o run.pt", tmp_path)
     assert line in done.stderr

@@ -43,7 +43,7 @@ def test_the_rounds_of_the_command_line_beat_a_preset(preset, left_out, fed, tmp
     code, _, err = fnlkit(f"fnlkit train {fed} --preset {preset} {options} -o {run}", tmp_path)
     assert code == 0, err
     assert f"--preset {preset}: {left_out} of the preset" in err
-    shown = [line.partition(" ")[0].split("/") for line in err.splitlines() if " client-rounds, " in line]
+    shown = re.findall(r"(\d+) of (\d+) client-rounds, ", err)
     assert shown and all(int(done) <= int(total) == 8 * 3 for done, total in shown), err
     done = Run.read(str(run))
     assert done.traffic.client_rounds <= 8 * 3 and f"({left_out.partition('=')[0]}=" not in done.settings["method"]
