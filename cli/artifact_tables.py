@@ -57,22 +57,23 @@ def describe(artifact: Artifact, source: str = "-", digest: str | None = None) -
     return out
 
 
-def summarize(artifact: Artifact, source: str = "-", digest: str | None = None) -> None:
-    """Print the most important facts of an artifact as lines on stdout; parameters as in `describe`."""
+def show(artifact: Artifact, source: str = "-", digest: str | None = None, *, everything: bool = False) -> None:
+    """Print the most important facts of an artifact on stdout, or all; other parameters as in `describe`."""
     say, meta = out_console(), artifact.meta
     federation = _federation(artifact, source)
     kind = artifact.kind.removeprefix("fnlkit.").partition("/")[0]
     if federation is not None:
         say.print(printable(f"{kind} of {federation.dataset}, {tables.of_clients(federation)}"), soft_wrap=True)
-        if meta.get("client_names") is not None:
+        if meta.get("client_names") is not None and not everything:
             pairs = zip(federation.names, federation.clients, strict=True)
             bare = sum(meta.get("client_unlabeled") or [])
             text = f"samples of sites: {list_names(f'{printable(name)} {len(part):,}' for name, part in pairs)}"
             say.print(text + (f"; {bare:,} without a label" if bare else ""), soft_wrap=True)
-        for text in tables.noise_lines(federation):
-            say.print(text, soft_wrap=True)
-        if tables.has_judgment(federation):
-            say.print(tables.estimate_line(federation), soft_wrap=True)
+        judged = [tables.estimate_line(federation)] if tables.has_judgment(federation) else []
+        brief = [*tables.noise_lines(federation), *judged]
+        full = [*tables.of_sites(federation), *tables.of_noise(federation), *tables.of_estimates(federation)]
+        for part in full if everything else brief:
+            say.print(part, soft_wrap=isinstance(part, str))
     else:
         of = f" of {meta['dataset']}" if isinstance(meta.get("dataset"), str) else ""
         say.print(printable(f"{kind}{of}{_state(artifact)}"), soft_wrap=True)
@@ -81,15 +82,37 @@ def summarize(artifact: Artifact, source: str = "-", digest: str | None = None) 
     for key in ("reviews", "corrections"):
         if meta.get(key) and isinstance(meta[key], list):
             say.print(f"{len(meta[key]):,} {key}")
+    checked = not any(isinstance(value, large.Head) for value in artifact.arrays.values())
+    digest = f"sha256 {digest or files.digest(artifact)}{'' if checked else _UNCHECKED}"
     steps = [step if isinstance(step, dict) else {"command": str(step)} for step in _steps(artifact)]
+    if everything:
+        say.print(digest, soft_wrap=True)
+        _show_details(say, artifact, steps)
+        return
     seeds = ["" if step.get("seed") is None else f" (seed {step['seed']})" for step in steps]
     made = [f"{step.get('command', '')}{seed}" for step, seed in zip(steps, seeds, strict=True)][-_STEPS:]
     if made:
         say.print(printable(f"made by {'... | ' * (len(steps) > _STEPS)}{' | '.join(made)}"), soft_wrap=True)
-    checked = not any(isinstance(value, large.Head) for value in artifact.arrays.values())
-    say.print(f"sha256 {digest or files.digest(artifact)}{'' if checked else _UNCHECKED}", soft_wrap=True)
+    say.print(digest, soft_wrap=True)
     names = [f"{printable(name)} ({_sides(value.shape)})" for name, value in artifact.arrays.items()]
     say.print(f"arrays: {list_names(names)} (-v: all facts)", soft_wrap=True)
+
+
+def _show_details(say, artifact, steps):
+    """Print metadata, arrays and commands as tables."""
+    texts = {key: _in_words(value) for key, value in artifact.meta.items() if key not in ("provenance", "noise", "estimate")}
+    known = [("kind", artifact.kind), *((key.replace("_", " "), text) for key, text in texts.items() if text is not None)]
+    say.print(Table("", "", rows=[map(printable, row) for row in known], heads=False))
+    arrays = {name: str(value.dtype).removeprefix("torch.") for name, value in artifact.arrays.items()}
+    shapes = [_sides(value.shape) or "one value" for value in artifact.arrays.values()]
+    say.print(Table("array", "type", "shape", rows=zip(arrays, arrays.values(), shapes, strict=True)))
+    table = Table("command", "seed", "parameters")
+    for step in steps:
+        parameters, seed = step.get("parameters"), step.get("seed")
+        text = ", ".join(f"{key}={value}" for key, value in parameters.items()) if isinstance(parameters, dict) else ""
+        table.add_row(*map(printable, (step.get("command", ""), "" if seed is None else seed, text)))
+    if steps:
+        say.print(table)
 
 
 _UNCHECKED = ", as recorded in the file; large arrays were not checked"
@@ -114,39 +137,6 @@ def _state(artifact):
 def _steps(artifact):
     steps = artifact.meta.get("provenance", [])
     return steps if isinstance(steps, list) else []
-
-
-def show(artifact: Artifact, source: str = "-", digest: str | None = None) -> None:
-    """Print an artifact as tables on stdout; parameters as in `describe`."""
-    say = out_console()
-    facts = describe(artifact, source, digest)
-    federation = _federation(artifact, source)
-    table = Table("", "", heads=False)
-    table.add_row("kind", artifact.kind)
-    table.add_row("sha256", facts["sha256"] + ("" if facts["checked"] else _UNCHECKED))
-    if (progress := _progress(artifact)) and not progress["finished"]:
-        note = "no: {rounds_done:,} of {rounds_planned:,} rounds; continue with train --resume".format(**progress)
-        table.add_row("finished", note)
-    for key, value in artifact.meta.items():
-        if key not in ("provenance", "noise", "estimate") and (text := _in_words(value)) is not None:
-            table.add_row(printable(key.replace("_", " ")), printable(text))
-    say.print(table)
-    if "conventions" in facts:
-        say.print(f"conventions: {printable(facts['conventions'])}", soft_wrap=True)
-    if federation is not None:
-        say.print(tables.of_clients(federation))
-        for part in (*tables.of_sites(federation), *tables.of_noise(federation), *tables.of_estimates(federation)):
-            say.print(part)
-    arrays = [(name, value["dtype"], _sides(value["shape"]) or "one value") for name, value in facts["arrays"].items()]
-    say.print(Table("array", "type", "shape", rows=arrays))
-    if steps := _steps(artifact):
-        table = Table("command", "seed", "parameters")
-        for step in steps:
-            step = step if isinstance(step, dict) else {"command": str(step)}
-            parameters, seed = step.get("parameters"), step.get("seed")
-            text = ", ".join(f"{key}={value}" for key, value in parameters.items()) if isinstance(parameters, dict) else ""
-            table.add_row(*map(printable, (step.get("command", ""), "" if seed is None else seed, text)))
-        say.print(table)
 
 
 def _conventions(artifact):

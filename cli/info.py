@@ -8,7 +8,7 @@ import sys
 import click
 
 from fnlkit.artifacts import files, large
-from fnlkit.cli.artifact_tables import describe, show, summarize
+from fnlkit.cli.artifact_tables import describe, show
 from fnlkit.cli.plumbing import file_argument, json_option, suggest, verbose
 
 
@@ -29,11 +29,9 @@ def command(file: str, as_json: bool) -> None:
         artifact, digest = files.read(file), None  # for the labels
     if as_json:
         sys.stdout.write(json.dumps(describe(artifact, file, digest)) + "\n")
-    elif verbose():
-        show(artifact, file, digest)
     else:
-        summarize(artifact, file, digest)
-        if file != "-" and (words := _FOLLOWING.get(artifact.kind.partition("/")[0])):
+        show(artifact, file, digest, everything=verbose() > 0)
+        if file != "-" and not verbose() and (words := _FOLLOWING.get(artifact.kind.partition("/")[0])):
             suggest(*(file if word is None else word for word in words))
 
 

@@ -11,7 +11,7 @@ import click
 from fnlkit.artifacts import files
 from fnlkit.artifacts.provenance import provenance as provenance
 from fnlkit.cli import parts
-from fnlkit.cli.artifact_tables import show, summarize
+from fnlkit.cli.artifact_tables import show
 from fnlkit.cli.dataclass_options import options_of, takes_file
 from fnlkit.cli.terminal import LINES, Cross, Table, console, height, out_console, printable
 from fnlkit.core.errors import InputError
@@ -149,7 +149,7 @@ def emit(artifact: Any, target: str, *, shown: bool = False) -> None:
     plain = isinstance(artifact, files.Artifact)
     if target == "-" and sys.stdout.isatty():
         if not shown:
-            (show if verbose() else summarize)(artifact if plain else artifact.to_artifact())
+            show(artifact if plain else artifact.to_artifact(), everything=verbose() > 0)
         console().print("not written: stdout is a terminal; add -o FILE or a pipe", style="dim")
     elif plain:
         files.write(artifact, target)
