@@ -243,6 +243,7 @@ def curve(runs: Sequence[Run], names: Sequence[str]) -> dict[str, object] | None
         left = _LEFT + (_WIDE - _LEFT - 8) * x / right
         return round(float(left), 1), round(float((_HIGH - _BELOW) - (_HIGH - _BELOW - 8) * (y - low) / (high - low)), 1)
 
+    stages = evaluation.stage_starts(runs[0]) if len(runs) == 1 else {}
     labels = list(dict.fromkeys(label for label, _ in lines))
     spacing = next(factor * 10**k for k in range(19) for factor in (1, 2, 5) if right <= 5 * factor * 10**k)
     return {
@@ -253,18 +254,8 @@ def curve(runs: Sequence[Run], names: Sequence[str]) -> dict[str, object] | None
         "across": [{"at": place(x, low)[0], "text": f"{x:,.0f}"} for x in range(0, int(right) + 1, spacing)],
         "up": [{"at": place(0, y)[1], "text": f"{100 * y:.0f}"} for y in np.arange(low, high + step / 2, step)],
         "what": " and ".join(sorted({evaluation.score_name(run) for run in runs})),
-        "stages": [{"at": place(x, low)[0], "text": plain(stage)} for stage, x in _stages(runs[0])] if len(runs) == 1 else [],
+        "stages": [{"at": place(x, low)[0], "text": plain(stage)} for stage, x in stages.items()],
     }  # fmt: skip
-
-
-def _stages(run):
-    """List [(stage, client-rounds at its start)] of all stages except the first."""
-    steps = [row for row in run.history if row["stage"] != "final"]
-    return [
-        (row["stage"], before["client_rounds"])
-        for before, row in zip(steps, steps[1:], strict=False)
-        if row["stage"] != before["stage"]
-    ]
 
 
 def clients(run: Run) -> list[dict[str, object]]:

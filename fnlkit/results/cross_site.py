@@ -1,16 +1,14 @@
 """Test each site's local model on each site's held-out samples, to compare sites."""
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from fnlkit.artifacts.stored import Chosen
 from fnlkit.core.errors import InputError
-from fnlkit.experiment import Experiment, Settings
 from fnlkit.experiment.evaluation_set import held_out_positions
 from fnlkit.experiment.network import encode_as_trained, needs_of
+from fnlkit.results.personal import held_out_experiment
 
 if TYPE_CHECKING:
     from fnlkit.artifacts.run import Run
@@ -41,16 +39,13 @@ def cross_site(run: "Run", dataset: "Dataset") -> dict[str, Any]:
         If there is only one site, or no held-out samples.
     """
     federation = run.federation()
-    positions = held_out_positions(federation)
-    if len(federation) < 2 or not len(positions):
+    if len(federation) < 2 or not len(held_out_positions(federation)):
         raise InputError(
             "compares sites on held-out samples; partition over at least two sites with `fnlkit.partition(holdout=0.2)`",
             parameter="cross_site",
         )
-    experiment, weights = _own_models(run, federation, dataset)
-    owner = federation.extra["holdout_client"][positions]
-    labels = (federation.given if federation.true is None else federation.true)[positions]
-    x = Chosen(experiment.clients.members.source, positions)
+    experiment, owner, labels, x = held_out_experiment(run, encode_as_trained(run, dataset), _of_single_sites(run))
+    weights = _own_models(run, experiment)
 
     def shares(vector: torch.Tensor) -> list[float | None]:
         hit = experiment.clients.predict(vector, x).argmax(-1).numpy() == labels
@@ -61,27 +56,27 @@ def cross_site(run: "Run", dataset: "Dataset") -> dict[str, Any]:
         "sites": federation.names,
         "samples": np.bincount(owner, minlength=len(federation)).tolist(),
         "own": [shares(vector) for vector in weights],
-        "federated": None if _alone(run) else shares(run.weights.to(experiment.network.dtype)),
+        "federated": None if alone(run) else shares(run.weights.to(experiment.network.dtype)),
     }
 
 
-def _alone(run):
+def alone(run: "Run") -> bool:
+    """Return whether the sites of a run trained alone, so that the run has no common model."""
     return "own" in needs_of(run)
 
 
-def _own_models(run, federation, dataset):
-    """Rebuild an experiment for predictions, and each site's local weights (N, P + Q)."""
-    known = {name: value for name, value in run.settings.items() if name in Settings.__dataclass_fields__}
-    settings = Settings(**known)
-    visits = max(1, round(settings.rounds * settings.fraction))
+def _of_single_sites(run):
+    """Return the settings of a training of each site alone, for as many rounds as the run visited a site on average."""
     same = {"optimizer": "fedavg", "aggregator": "mean", "selector": "uniform", "fraction": 1.0, "memorization": False}
-    same |= {"select": "last", "patience": 0, "measure": "auto"}
-    loss = settings.loss if _alone(run) else "ce"
-    settings = replace(settings, method="local", rounds=visits, loss=loss, eval_every=10**9, **same)
-    bare = replace(federation, extra={}, meta={"dataset_checksum": run.meta["dataset_checksum"]})
-    experiment = Experiment(bare, encode_as_trained(run, dataset), settings)
-    models = run.memory.get("state/own")
-    if _alone(run) and models is not None and len(models) == len(federation):
-        return experiment, models[torch.argsort(run.memory["state/own/clients"])]
+    same |= {"select": "last", "patience": 0, "measure": "auto", "method": "local", "eval_every": 10**9}
+    visits = max(1, round(run.settings["rounds"] * run.settings["fraction"]))
+    return same | {"rounds": visits, "loss": run.settings["loss"] if alone(run) else "ce"}
+
+
+def _own_models(run, experiment):
+    """Return each site's local weights (N, P + Q), of a run of ``local`` or after a training."""
+    models, members = run.memory.get("state/own"), experiment.clients.members
+    if alone(run) and models is not None and len(models) == len(members):
+        return models[torch.argsort(run.memory["state/own/clients"])]
     experiment.run()
-    return experiment, torch.stack([client.state["own"] for client in experiment.clients.members])
+    return torch.stack([client.state["own"] for client in members])

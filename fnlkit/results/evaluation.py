@@ -272,6 +272,15 @@ def arrays(run: "Run", found: dict[str, Any] | None = None) -> dict[str, np.ndar
     return out
 
 
+def stage_starts(run: "Run") -> dict[str, int]:
+    """Return {stage: client-rounds at its start} of all stages but the first."""
+    steps, out = [row for row in run.history if row["stage"] != "final"], {}
+    for before, row in zip(steps, steps[1:], strict=False):
+        if row["stage"] != before["stage"]:
+            out.setdefault(row["stage"], before["client_rounds"])
+    return out
+
+
 def stage_confusions(run: "Run") -> list[tuple[str, np.ndarray]]:
     """List [(stage, counts (C, C))] of true against working labels at the start of each stage."""
     if "label_confusion" not in run.records:

@@ -55,21 +55,16 @@ def personal(run: "Run", dataset: "Dataset") -> dict[str, Any]:
             parameter="personal",
         )
     federation = run.federation()
-    positions = held_out_positions(federation)
-    if not len(positions):
+    if not len(held_out_positions(federation)):
         raise InputError(
             "tests on held-out samples; make the federation with `fnlkit.partition(holdout=0.2)`", parameter="personal"
         )
-    known = {name: value for name, value in run.settings.items() if name in Settings.__dataclass_fields__}
-    bare = replace(federation, extra={}, meta={"dataset_checksum": run.meta["dataset_checksum"]})
     plain = {"memorization": False, "select": "last", "patience": 0, "protect": "none", "measure": "auto"}
-    experiment = Experiment(bare, dataset, replace(Settings(**known), **plain))
+    experiment, owner, labels, x = held_out_experiment(run, dataset, plain)
+    right: dict[str, Any] = {}
     network = experiment.network
     common = run.weights.to(device=network.device, dtype=network.dtype)
     entries = dict(zip(run.memory[f"state/{entry}/clients"].tolist(), run.memory[f"state/{entry}"], strict=True))
-    owner = federation.extra["holdout_client"][positions]
-    labels = (federation.given if federation.true is None else federation.true)[positions]
-    x, right = Chosen(experiment.clients.members.source, positions), {}
     right["common"] = _predict(experiment, common, x) == labels
     right["own"] = right["common"].copy()
     for client, values in entries.items():
@@ -83,6 +78,27 @@ def personal(run: "Run", dataset: "Dataset") -> dict[str, Any]:
         shares = [float(right[name][owner == i].mean()) if count else None for i, count in enumerate(out["samples"])]
         out |= {name: shares, f"{name}_share": float(right[name].mean())}
     return out
+
+
+def held_out_experiment(run: "Run", dataset: "Dataset", changes: dict[str, Any]) -> tuple[Any, np.ndarray, np.ndarray, Chosen]:
+    """Return an Experiment with a run's settings for predictions, and sites, labels and samples that are held out.
+
+    Parameters
+    ----------
+    run : fnlkit.artifacts.run.Run
+    dataset : fnlkit.datasets.Dataset
+        As the network reads it.
+    changes : dict
+        Settings that differ from the run's.
+    """
+    federation = run.federation()
+    positions = held_out_positions(federation)
+    known = {name: value for name, value in run.settings.items() if name in Settings.__dataclass_fields__}
+    bare = replace(federation, extra={}, meta={"dataset_checksum": run.meta["dataset_checksum"]})
+    experiment = Experiment(bare, dataset, replace(Settings(**known), **changes))
+    labels = (federation.given if federation.true is None else federation.true)[positions]
+    x = Chosen(experiment.clients.members.source, positions)
+    return experiment, federation.extra["holdout_client"][positions], labels, x
 
 
 def _predict(experiment, weights, x):

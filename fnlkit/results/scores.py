@@ -55,43 +55,40 @@ def measure_run(run: "Run", dataset: Dataset) -> dict[str, dict[str, Any]]:
         If the data set differs from the training data set of the run.
     """
     must_be(dataset, run.meta, len(run.labels["given"]), what="the run")
-    classes_of = RunPredictions(run, dataset)
-    federation, classes, out = run.federation(), int(run.meta["classes"]), {}
-    groups = federation.extra.get("group")
-    names = federation.names
+    classes_of, federation = RunPredictions(run, dataset), run.federation()
+    classes, names, groups, out = int(run.meta["classes"]), federation.names, federation.extra.get("group"), {}
+
+    def test(labels: np.ndarray, positions: np.ndarray, kind: str, interval: Any = wilson, called: str = "Wilson") -> Any:
+        """Return (scores, counts (N, C, C), owner, Independence) of the samples `kind` at clients, by their labels."""
+        owner = federation.extra["holdout_client"][positions]
+        counts = by_site(labels[positions], classes_of(kind, len(positions)), owner, len(federation), classes)
+        share = Independence.of(groups if groups is None else groups[positions], owner, len(federation))
+        scores = summarize_counts(counts, interval, called, names, share)
+        _score_probabilities(scores, classes_of.logits.get(kind), labels[positions], owner, names)
+        return scores, counts, owner, share
+
     if len(dataset.y_test):
         verified = federation.true is not None or dataset.test_verified
         counts = confusion(dataset.y_test, classes_of("test", len(dataset.y_test)), classes)
-        share = Independence.of(dataset.groups_test)
-        scores = summarize_counts(counts[None], wilson, "Wilson", independence=share)
+        scores = summarize_counts(counts[None], wilson, "Wilson", independence=Independence.of(dataset.groups_test))
         out["test"] = {"measures": "accuracy" if verified else "agreement", **scores}
         _score_probabilities(out["test"], classes_of.logits.get("test"), dataset.y_test)
     positions = held_out_positions(federation)
     if len(positions):
-        predicted = classes_of("held_out", len(positions))
-        owner = federation.extra["holdout_client"][positions]
-        counts = by_site(federation.given[positions], predicted, owner, len(federation), classes)
-        share = Independence.of(groups if groups is None else groups[positions], owner, len(federation))
-        out["held_out"] = {"measures": "agreement", **summarize_counts(counts, wilson, "Wilson", names, share)}
-        logits = classes_of.logits.get("held_out")
-        _score_probabilities(out["held_out"], logits, federation.given[positions], owner, names)
+        scores, counts, owner, share = test(federation.given, positions, "held_out")
+        out["held_out"] = {"measures": "agreement", **scores}
         if (estimated := estimate_agreement(run, counts, names, share)) is not None:
             out["estimated"] = estimated
-        if (estimated := by_reviews(federation, positions, predicted, owner)) is not None:
-            out["reviewed"] = estimated
+        predicted = classes_of("held_out", len(positions))
+        if (reviewed := by_reviews(federation, positions, predicted, owner)) is not None:
+            out["reviewed"] = reviewed
         if federation.true is not None:
-            counts = by_site(federation.true[positions], predicted, owner, len(federation), classes)
-            out["held_out_true"] = {"measures": "accuracy", **summarize_counts(counts, wilson, "Wilson", names, share)}
-            _score_probabilities(out["held_out_true"], logits, federation.true[positions], owner, names)
-    gold = federation.extra.get("gold_label", np.zeros(0))
+            out["held_out_true"] = {"measures": "accuracy", **test(federation.true, positions, "held_out")[0]}
     positions = gold_positions(federation)
     if len(positions):
-        owner = federation.extra["holdout_client"][positions]
-        counts = by_site(gold[positions], classes_of("gold", len(positions)), owner, len(federation), classes)
-        share = Independence.of(groups if groups is None else groups[positions], owner, len(federation))
         called = "Clopper-Pearson, exact" if groups is None else "Clopper-Pearson"
-        out["gold"] = {"measures": "accuracy", **summarize_counts(counts, clopper_pearson, called, names, share)}
-        _score_probabilities(out["gold"], classes_of.logits.get("gold"), gold[positions], owner, names)
+        scores = test(federation.extra["gold_label"], positions, "gold", clopper_pearson, called)[0]
+        out["gold"] = {"measures": "accuracy", **scores}
     return out
 
 

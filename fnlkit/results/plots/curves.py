@@ -90,11 +90,11 @@ def _curves(runs, across, place, facet, wide, *, stages=False):
     figure, axes = panels(*size, rows=lines, columns=columns, sharey=len(parts) > 1)
     numbers = {group: number for number, group in enumerate(dict.fromkeys(group for _, part in parts for group in part))}
     for axis, (heading, part) in zip(axes.flat, parts, strict=False):
-        staged = sum(len(_stages(found[0][0], place)) > 0 for found in part.values())
+        staged = sum(len(evaluation.stage_starts(found[0][0])) > 0 for found in part.values())
         for group, found in part.items():
             middle = _band(axis, group, [curve for _, curve in found], numbers[group])
             if stages and middle is not None:
-                _mark(axis, [run for run, _ in found], middle, place, numbers[group], named=staged <= _STAGED)
+                _mark(axis, [run for run, _ in found], middle, numbers[group], named=staged <= _STAGED)
         axis.set(xlabel=across, title=heading)
         if across == "client-rounds":
             axis.xaxis.get_major_locator().set_params(integer=True)
@@ -153,19 +153,9 @@ def _band(axis, group, curves, number):
     return np.stack([grid, values.mean(0)])
 
 
-def _stages(run, place):
-    """Find {stage: start} of all stages but the first."""
-    out, before = {}, None
-    for row in run.history:
-        if before is not None and row["stage"] not in (before["stage"], "final"):
-            out.setdefault(row["stage"], place(run, before))
-        before = row
-    return out
-
-
-def _mark(axis, runs, middle, place, number, *, named):
+def _mark(axis, runs, middle, number, *, named):
     """Mark the mean start of each stage on a curve with a line, and with the stage's name if `legend_of`."""
-    stages = [_stages(run, place) for run in runs]
+    stages = [evaluation.stage_starts(run) for run in runs]
     for stage in dict.fromkeys(name for starts in stages for name in starts):
         where = float(np.mean([starts[stage] for starts in stages if stage in starts]))
         color = look(number)["color"]
