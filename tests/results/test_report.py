@@ -3,6 +3,7 @@
 import copy
 import html
 import json
+import os
 import re
 
 import pytest
@@ -47,7 +48,7 @@ def test_the_numbers_are_evaluates(folder, tmp_path):
     rows = [json.loads(line) for line in command(f"fnlkit evaluate {folder} --json", tmp_path).stdout.splitlines()]
     for row, shown in zip(rows, cells(text, "rows"), strict=True):
         numbers = [f"{100 * row[f'accuracy_{at}']:.2f}" for at in ("best", "last", "late")]
-        assert shown[:6] == [row["run"], row["method"], "accuracy", *numbers]
+        assert shown[:6] == [os.path.basename(row["run"]), row["method"], "accuracy", *numbers]
         sent, corrected = f"{row['bytes_up'] / 1e6:,.1f}", f"{100 * row['label_accuracy_corrected']:.2f}"
         assert shown[6:9] == [f"{row['client_rounds']:,}", sent, corrected]
     for number, name in enumerate(("a.pt", "b.pt"), 1):  # each run has its own part
