@@ -203,7 +203,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     # threads that wait actively take up to six times the CPU seconds of the work. Read when the libraries are loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
-    deep = _asks_for_tracebacks(arguments)
+    # -v given twice, read without click, so that errors in arguments can show a traceback.
+    deep = sum(word.count("v") for word in arguments if re.fullmatch("-v+|--verbose", word)) > 1
     try:
         os.getcwd()
     except FileNotFoundError:  # libraries would end the process with messages of their own
@@ -243,30 +244,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _fail(error.format_message() if isinstance(error, click.ClickException) else str(error), 2, deep)
     except WorkStopped as error:
         _fail(str(error), 1, deep)
-    except OSError as error:
-        if mistake := own.mistake(error):
-            _fail(str(mistake), 2, deep)
-        place = f"{error.filename}: " if error.filename else ""
-        _fail(f"{place}{error.strerror or error}", 1, deep)
     except Exception as error:  # noqa: BLE001 - report every other error in one line
         if mistake := own.mistake(error):
             _fail(str(mistake), 2, deep)
+        if isinstance(error, OSError):
+            _fail(f"{error.filename}: " * bool(error.filename) + (error.strerror or str(error)), 1, deep)
         if isinstance(error, ModuleNotFoundError) and (missing := how_to_install(error.name or "")):
             _fail(missing, 2, deep)
         if isinstance(error, MemoryError) or "allocate memory" in str(error) or "out of memory" in str(error):
             _fail("there is not enough memory for this; a smaller network, cohort or batch needs less", 1, deep)
         _fail(f"internal error: {type(error).__name__}: {error}; run again with -vv and report the traceback", 1, deep)
     sys.exit(code if isinstance(code, int) else 0)
-
-
-def _asks_for_tracebacks(arguments):
-    """Whether -v is given twice; read without click, so that errors in arguments can show a traceback."""
-    count = 0
-    for word in arguments:
-        if word == "--":
-            break
-        count += 1 if word == "--verbose" else len(word) - 1 if re.fullmatch("-v+", word) else 0
-    return count > 1
 
 
 def _note_untested_torch():

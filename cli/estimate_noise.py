@@ -55,16 +55,7 @@ from fnlkit.estimators.compare import compare
 @output_option("JUDGED.npz")
 @click.pass_context
 def command(
-    ctx: click.Context,
-    file: str,
-    estimator: str,
-    dataset: str | None,
-    applied: str,
-    top: int,
-    as_json: bool,
-    trust: bool,
-    output: str,
-    **options: Any,
+    ctx: click.Context, file: str, estimator: str, applied: str, top: int, as_json: bool, output: str, **options: Any
 ) -> None:
     """Estimate wrong labels, noise levels and the transition matrix of a federation.
 
@@ -86,16 +77,8 @@ def command(
     terminal, notes = console(), []
 
     with bar("warm-up") as progress:
-        out = fnlkit.estimate_noise(
-            file,
-            estimator,
-            relabel=applied == "relabel",
-            dataset=dataset,
-            trust=trust,
-            say=lambda text: notes.append(name_options(text)),
-            progress=progress,
-            **chosen,
-        )
+        chosen |= {"relabel": applied == "relabel", "say": lambda text: notes.append(name_options(text)), "progress": progress}
+        out = fnlkit.estimate_noise(file, estimator, **chosen)
     facts = compare(out)
     if as_json:
         click.echo(json.dumps({**out.meta["estimate"], **tables.estimate_facts(out), **facts, "notes": notes}))

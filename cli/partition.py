@@ -36,14 +36,7 @@ from fnlkit.simulate.partition_report import report_lines
 @seed_option
 @output_option("FED.npz")
 @click.option("--json", "as_json", is_flag=True, help="Print the report on stdout as one line of JSON. Requires -o.")
-def command(
-    file: str | None,
-    dataset: str | None,
-    seed: int,
-    output: str,
-    as_json: bool,
-    **options: Any,
-) -> None:
+def command(file: str | None, dataset: str | None, output: str, as_json: bool, **options: Any) -> None:
     """Split a data set over clients and write a federation.
 
     The default data set is digits. FILE, or - for a pipe, can contain a federation without clients, written by `inject-noise
@@ -53,8 +46,6 @@ def command(
     Example:
       fnlkit partition --dataset digits --clients 10 --scheme 'dirichlet(alpha=0.5)' --seed 1 -o fed.npz
     """
-    if file is not None and (options["label"] or options["group"]):
-        raise InputError("--label and --group describe a data set; the labels and groups of a federation are known")
     if as_json and output == "-":
         raise InputError("--json prints the report on stdout; name the file of the federation with -o")
     notes: list[str] = []
@@ -62,7 +53,7 @@ def command(
     source: Any = dataset or "digits"
     if file is not None:
         source, options["dataset"] = Federation.read(file), dataset
-    federation = fnlkit.partition(source, seed=seed, say=notes.append, report=facts.update, **options)
+    federation = fnlkit.partition(source, say=notes.append, report=facts.update, **options)
     if as_json:
         emit(federation, output)
         sys.stdout.write(json.dumps(facts | {"notes": notes}) + "\n")

@@ -15,7 +15,6 @@ from fnlkit.results import plots
 
 @click.command()
 @click.argument("words", nargs=-1, metavar="[KIND] FILE...", required=True)
-@click.option("--kind", default=None, hidden=True, help="Kind of figure, also accepted as the first word.")
 @click.option("--facet", default=None, metavar="NAME",
               help="For accuracy and bytes: draw a panel for each value of this setting, for example noise. Default for a "
                    "recipe: regime.")  # fmt: skip
@@ -23,14 +22,7 @@ from fnlkit.results import plots
 @trust_option
 @click.option("-o", "--output", required=True, metavar="FIGURE", callback=takes_file,
               help="Output figure: .png, .svg or .pdf.")  # fmt: skip
-def command(
-    words: tuple[str, ...],
-    kind: str | None,
-    facet: str | None,
-    size: str | None,
-    trust: bool,
-    output: str,
-) -> None:
+def command(words: tuple[str, ...], facet: str | None, size: str | None, trust: bool, output: str) -> None:
     """Draw runs and federations as one figure.
 
     The default KIND is accuracy for runs and estimates for a federation. A folder stands for all of its runs. Plots require
@@ -58,7 +50,7 @@ def command(
       fnlkit plot fedavg-0.pt fedcorr-0.pt -o curves.svg
       fnlkit plot transition judged.npz -o transition.png
     """
-    kind, paths = _kind(words, kind, plots.KINDS)
+    kind, paths = _kind(words, plots.KINDS)
     plot = plots.find_kind(kind)
     things = _read(paths, plot.takes, trust)
     options = {}
@@ -87,11 +79,9 @@ def _inches(text):
     return width, height
 
 
-def _kind(words, option, kinds):
-    """Split words into the kind and the paths; write ./NAME for a file that has the name of a kind."""
+def _kind(words, kinds):
+    """Return the kind and the paths; write ./NAME for a file that has the name of a kind."""
     first, *rest = words
-    if option is not None:
-        return option, words
     if first in kinds and (rest or not os.path.exists(first)):
         if not rest:
             raise InputError(f"plot {first}: the file is missing; add a run or a federation")

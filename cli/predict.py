@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 import fnlkit
@@ -17,7 +19,7 @@ from fnlkit.cli.plumbing import caution, console, emit_table, printable, suggest
 @trust_option
 @click.option("-o", "--output", default="-", metavar="FILE.csv", callback=takes_file,
               help="Output file. Default: stdout.")  # fmt: skip
-def command(run: str, data: str | None, unlabeled: bool, every: bool, skip_damaged: bool, trust: bool, output: str) -> None:
+def command(run: str, data: str | None, output: str, **options: Any) -> None:
     """Predict the classes of new samples as csv: sample, class, name, probability.
 
     DATA is an npy, an npz with a single array or x, x_new or x_test, a folder of images or sounds, or a table with a row per
@@ -27,15 +29,7 @@ def command(run: str, data: str | None, unlabeled: bool, every: bool, skip_damag
     Example:
       fnlkit predict run.pt photos.npz -o predictions.csv
     """
-    sheet = fnlkit.predict(
-        run,
-        data,
-        unlabeled=unlabeled,
-        every=every,
-        skip_damaged=skip_damaged,
-        trust=trust,
-        say=lambda note: caution(printable(note)),
-    )
+    sheet = fnlkit.predict(run, data, say=lambda note: caution(printable(note)), **options)
     emit_table(sheet, output)
     if output != "-":
         mean = sum(row[3] for row in sheet.rows) / len(sheet)

@@ -37,6 +37,7 @@ RETIRED: dict[str, dict[str, str]] = {
         "evaluate --markdown": _LATEX,
         "reproduce --markdown": _LATEX,
         "partition --task": "labels are classes; cleanlab has functions for numbers, tags and several labels per sample",
+        "plot --kind": "write the kind as the first word",
         "plot --embeddings": "project the samples by scikit-learn",
         "plot --projection": "project the samples by scikit-learn",
         "site review --test": "review the training samples; correct labels of test samples in your own file",

@@ -260,7 +260,7 @@ def test_the_command_accepts_kinds_files_and_folders(judged, run, tmp_path):
     (tmp_path / "runs").mkdir()
     (tmp_path / "issues").mkdir()  # a name that is a kind and a folder is the kind, before other words
     run.write(str(tmp_path / "runs/a.pt"))
-    for line_ in ("judged.npz", "runs", "bytes runs", "partition runs/a.pt", "issues judged.npz", "runs/a.pt --kind labels"):
+    for line_ in ("judged.npz", "runs", "bytes runs", "partition runs/a.pt", "issues judged.npz", "labels runs/a.pt"):
         assert "wrote figure.svg" in succeed(f"fnlkit plot {line_} -o figure.svg", tmp_path).stderr
     for line_, says in (
         ("accuracy", "plot accuracy"), ("acuracy runs", "did you mean 'accuracy'"), ("nothing.pt", "nothing.pt"),
