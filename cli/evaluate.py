@@ -29,12 +29,11 @@ from fnlkit.cli.plumbing import (
     trust_option,
     verbose,
 )
-from fnlkit.core.errors import InputError, list_names
+from fnlkit.core.errors import InputError
 from fnlkit.core.options import pick
 from fnlkit.estimators.intervals import is_uncertain
 from fnlkit.results import evaluation, grouping
-from fnlkit.results.calibration import BINS
-from fnlkit.results.comparison import SHOWN, list_runs, score_name
+from fnlkit.results.comparison import CALLED, SHOWN, describe_share, list_runs, list_tests, percent, score_name
 from fnlkit.results.tidy import write_tidy
 
 if TYPE_CHECKING:
@@ -210,23 +209,10 @@ def _order(row):
     return [key for key in keys if key in row] + private
 
 
-_CALLED = {"agreement": "agreement with given labels"}
-
-
 def _show_measured(say, found, classes, everything):
     """Print accuracies: a line per kind of samples, then sites, then classes."""
-    table = Table("measure", "on", "samples", "share", "95 % interval", "macro-F1", "balanced")
-    for name, part in found.items():
-        count = f"{part['samples']:,}" + (f" of {part['groups']:,} groups" if "groups" in part else "")
-        sites = f" of {list_names([site['site'] for site in part['sites']])}" if name == "reviewed" else ""
-        on = printable(evaluation.SAMPLES[name] + sites)
-        table.add_row(_CALLED.get(part["measures"], part["measures"]), on, count, *_shares(part))
     if found:
-        say.print(table)
-    for name, part in [pair for pair in found.items() if "ece" in pair[1]][: None if everything else 1]:
-        area = f"AUC {_share(part['auc'])} (each class against the rest, mean), " if "auc" in part else ""
-        error = f"ECE {_share(part['ece'])} ({BINS} bins of equal width)"
-        say.print(f"{evaluation.SAMPLES[name]}: {area}{error}, NLL {part['nll']:.3f}", soft_wrap=True)
+        print_results(list_tests(found))
     for name, part in found.items():
         if "assumes" in part:
             text = f"The {part['measures']} is no accuracy. It assumes: {'; '.join(part['assumes'])}."
@@ -246,22 +232,18 @@ def _show_measured(say, found, classes, everything):
     heads = {name: short.get(name, part["measures"]) for name, part in found.items()}
     sites = {name: {site["site"]: _of_site(site) for site in part["sites"]} for name, part in found.items()}
     _show_beside(say, "site", heads, {name: cells for name, cells in sites.items() if cells})
-    shown = {name: list(map(_of_class, part["per_class"], _f1(part))) for name, part in found.items()}
+    unknown = [None] * len(classes)
+    shown = {name: map(_of_class, part["per_class"], part.get("per_class_f1", unknown)) for name, part in found.items()}
     _show_beside(say, "class", heads, {name: dict(zip(classes, cells, strict=True)) for name, cells in shown.items()})
-
-
-def _f1(part):
-    return part.get("per_class_f1", [None] * len(part["per_class"]))
 
 
 def _of_class(share, f1):
     share = share["share"] if isinstance(share, dict) else share
-    return " " if share is None else _share(share) if f1 is None else f"{_share(share)}, F1 {_share(f1)}"
+    return " " if share is None else percent(share) if f1 is None else f"{percent(share)}, F1 {percent(f1)}"
 
 
 def _of_site(site):
-    share, interval, *more = _shares(site)
-    return f"{share}, {interval}" + (f", F1 {more[0]}" if more else "")
+    return ", ".join(describe_share(site)) + (f", F1 {percent(site['macro_f1'])}" if "macro_f1" in site else "")
 
 
 def _show_lowest(say, found, classes):
@@ -271,19 +253,19 @@ def _show_lowest(say, found, classes):
         shares = [v["share"] if isinstance(v, dict) else v for v in part["per_class"]]
         known = [(share, name) for share, name in zip(shares, classes, strict=True) if share is not None]
         if len(known) > 1 and not any(text.startswith("lowest class") for text in texts):
-            texts.append(f"lowest class {printable(min(known)[1])}, {_share(min(known)[0])}")
+            texts.append(f"lowest class {printable(min(known)[1])}, {percent(min(known)[0])}")
         sites = [(site["share"], site["site"]) for site in part["sites"]]
         if len(sites) > 1 and not any(text.startswith("lowest site") for text in texts):
-            texts.append(f"lowest site {printable(min(sites)[1])}, {_share(min(sites)[0])}")
+            texts.append(f"lowest site {printable(min(sites)[1])}, {percent(min(sites)[0])}")
     if texts:
         say.print("; ".join(texts) + " (-v: all)", soft_wrap=True)
 
 
 def _show_cross_site(say, found):
     """Print the accuracy of the local model of each site and of the federated model on each site's held-out samples."""
-    what = f"{_CALLED[found['measures']]}: model of a row on held-out samples of a column"
+    what = f"{CALLED[found['measures']]}: model of a row on held-out samples of a column"
     models = zip([*found["sites"], "all, federated"], [*found["own"], found["federated"]], strict=True)
-    rows = [[printable(name), *map(_share, row)] for name, row in models if row is not None]
+    rows = [[printable(name), *map(percent, row)] for name, row in models if row is not None]
     say.print(Table("model of", *map(printable, found["sites"]), rows=rows, title=what))
 
 
@@ -292,14 +274,14 @@ def _show_personal(say, found):
     kinds = [name for name in ("own", "common") if name in found]
     table = Table("client", "samples", *(f"{name} model" for name in kinds), title=f"{found['measures']} on held-out samples")
     for i, name in enumerate(found["clients"][:40]):
-        table.add_row(printable(name), str(found["samples"][i]), *[_share(found[kind][i]) for kind in kinds])
-    table.add_row("all", sum(found["samples"]), *[_share(found[f"{kind}_share"]) for kind in kinds])
+        table.add_row(printable(name), str(found["samples"][i]), *[percent(found[kind][i]) for kind in kinds])
+    table.add_row("all", sum(found["samples"]), *[percent(found[f"{kind}_share"]) for kind in kinds])
     say.print(table)
 
 
 def _show_personal_of(say, rows):
     """Print a line per run with the scores of the clients' own models and of the common model."""
-    shares = [[_share(row["personal"].get(f"{kind}_share")) for kind in ("own", "common")] for row in rows]
+    shares = [[percent(row["personal"].get(f"{kind}_share")) for kind in ("own", "common")] for row in rows]
     cells = [(printable(row["run"]), row["method"], *own) for row, own in zip(rows, shares, strict=True)]
     say.print(Table("run", "method", "own model", "common model", rows=cells, title="held-out samples of all clients"))
 
@@ -310,17 +292,6 @@ def _show_beside(say, what, heads, columns):
         names = list(dict.fromkeys(row for cells in columns.values() for row in cells))[:40]
         rows = [[printable(row), *[cells.get(row) for cells in columns.values()]] for row in names]
         say.print(Table(what, *[heads[name] for name in columns], rows=rows))
-
-
-def _share(value):
-    return "" if value is None else f"{100 * value:.1f} %"
-
-
-def _shares(part):
-    """Format share, interval, macro-F1 and balanced accuracy as text."""
-    share = "-" if is_uncertain(part["low"], part["high"]) else _share(part["share"])
-    out = [share, f"{100 * part['low']:.1f} to {100 * part['high']:.1f} %"]
-    return [*out, *[_share(part[name]) for name in ("macro_f1", "balanced") if name in part]]
 
 
 def _show_many(found, baseline):

@@ -17,11 +17,9 @@ from jinja2 import Environment
 from fnlkit.artifacts.display import data_set, plain
 from fnlkit.audits.page import thumbnail
 from fnlkit.core.errors import InputError
-from fnlkit.estimators.intervals import is_uncertain
 from fnlkit.kernels.scores import client_levels
-from fnlkit.results import evaluation, statistics
-from fnlkit.results.calibration import TITLES
-from fnlkit.results.comparison import list_runs, score_name
+from fnlkit.results import evaluation
+from fnlkit.results.comparison import list_runs, list_tests, score_name
 
 if TYPE_CHECKING:
     from fnlkit.artifacts.run import Run
@@ -53,20 +51,23 @@ def facts(found: Evaluation, *, datasets: Callable[[Run], Dataset | None] | None
     """
     runs, rows = found.runs, found.rows
     first, several = runs[0], len(runs) > 1
-    table = list_runs(rows, kinds=("best", "last", "late", "chosen"), seconds=True)
     together = {row["label_together_statement"]: None for row in rows if "label_together_statement" in row}
     return {
         "title": f"{len(runs)} runs" if several else f"{bare(rows[0]['method'])} on {data_set(first.meta.get('dataset'))}",
         "words": words(found),
-        "rows": [dict(zip(table.columns, map(plain, cells), strict=True)) for cells in table.texts()],
+        "rows": _to_dicts(list_runs(rows, kinds=("best", "last", "late", "chosen"), seconds=True)),
         "groups": compare_groups(found) if several else None,
-        "tested": results_on_test_set(rows[0]),
+        "tested": _to_dicts(list_tests(rows[0].get("measured", {}))),
         # Curves cannot be compared if the runs were evaluated on different held-out labels.
         "curve": None if found.notes else curve(runs, short_names(found)),
         "together": list(together),
         "runs": [_of_run(run, row, datasets, len(runs)) for run, row in zip(runs, rows, strict=True)],
         "open": OPEN,
     }
+
+
+def _to_dicts(table):
+    return [dict(zip(table.columns, map(plain, cells), strict=True)) for cells in table.texts()]
 
 
 def _of_run(run, row, datasets, count):
@@ -126,28 +127,6 @@ def _labels_in_words(row):
         )
     changed = row.get("labels_changed")
     return f"{changed:,} labels were changed; true labels are unknown." if changed else ""
-
-
-def results_on_test_set(row: Mapping[str, object]) -> list[dict[str, object]]:
-    """Measure a single run on samples not used for training.
-
-    The numbers have the format of `evaluate`.
-    """
-    out = []
-    measured: Any = row.get("measured", {})
-    for name, part in measured.items():
-        line = {"what": part["measures"], "on": evaluation.SAMPLES[name], "samples": f"{part['samples']:,}"}
-        line["share"] = "" if is_uncertain(part["low"], part["high"]) else _share(part["share"])
-        line["interval"] = f"{100 * part['low']:.2f} to {100 * part['high']:.2f} %"
-        for title, key in (("macro-F1", "macro_f1"), ("balanced", "balanced")):
-            line[title] = _share(part[key]) if key in part else ""
-        for key, (title, factor) in TITLES.items():
-            line[title] = "" if key not in part else _share(part[key]) if factor == 100 else f"{part[key]:.3f}"
-        sites = [site["share"] for site in part.get("sites", [])]
-        line["worst tenth of clients"] = _share(statistics.worst_tenth(sites)) if sites else ""
-        out.append(line)
-    empty = not any(line["worst tenth of clients"] for line in out)
-    return [{name: cell for name, cell in line.items() if not (empty and name.startswith("worst"))} for line in out]
 
 
 def _share(value):

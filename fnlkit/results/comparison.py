@@ -5,16 +5,20 @@ from typing import TYPE_CHECKING, Any
 
 from fnlkit.artifacts import ledger
 from fnlkit.artifacts.federation import Federation
+from fnlkit.core.errors import list_names
 from fnlkit.estimators.compare import compare
-from fnlkit.federated.privacy import labels as privacy
+from fnlkit.estimators.intervals import is_uncertain
+from fnlkit.federated import privacy
 from fnlkit.results import evaluation
 from fnlkit.results.grouping import MEASURES
+from fnlkit.results.statistics import worst_tenth
 from fnlkit.results.tables import Table, Value, shorten
 
 if TYPE_CHECKING:
     from fnlkit.artifacts.run import Run
 
 
+CALLED = {"agreement": "agreement with given labels"}
 # Scores of a run in a table of runs.
 SHOWN = ("best", "last", "chosen")
 
@@ -111,3 +115,29 @@ def list_runs(
 def _value(row, name):
     _, factor, digits = MEASURES[name]
     return Value(None if row.get(name) is None else factor * row[name], None, digits)
+
+
+def percent(share: float | None) -> str:
+    """Return a share as text in percent, "" for None."""
+    return "" if share is None else f"{100 * share:.1f} %"
+
+
+def describe_share(part: dict[str, Any]) -> list[str]:
+    """Return share and 95 % interval of a test as texts; a share that the samples leave open is a dash."""
+    share = "-" if is_uncertain(part["low"], part["high"]) else percent(part["share"])
+    return [share, f"{100 * part['low']:.1f} to {100 * part['high']:.1f} %"]
+
+
+def list_tests(measured: dict[str, Any]) -> Table:
+    """Return the findings of `fnlkit.results.scores.measure_run` as a Table with a line per kind of samples."""
+    numbers = {"macro_f1": "macro-F1", "balanced": "balanced", "auc": "AUC", "ece": "ECE"}
+    columns, rows = ["measure", "on", "samples", "share", "95 % interval", *numbers.values(), "NLL", "worst tenth of sites"], []
+    for name, part in measured.items():
+        count = f"{part['samples']:,}" + (f" of {part['groups']:,} groups" if "groups" in part else "")
+        sites = f" of {list_names([site['site'] for site in part['sites']])}" if name == "reviewed" else ""
+        shares = [site["share"] for site in part["sites"]]
+        cells = [CALLED.get(part["measures"], part["measures"]), evaluation.SAMPLES[name] + sites, count, *describe_share(part)]
+        cells += [percent(part.get(number)) for number in numbers]
+        cells += [f"{part['nll']:.3f}" if "nll" in part else "", percent(worst_tenth(shares) if shares else None)]
+        rows.append(cells)
+    return Table("", columns, rows, [])

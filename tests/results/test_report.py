@@ -10,6 +10,7 @@ import pytest
 
 import fnlkit
 from fnlkit.pipeline import report
+from fnlkit.results.comparison import CALLED
 from tests.commands import fnlkit as command
 from tests.commands import succeed
 
@@ -82,10 +83,11 @@ def test_a_single_run_is_also_tested_as_evaluate_does(tmp_path):
     row = json.loads(command("fnlkit evaluate run.pt --json --ledger none", tmp_path).stdout)
     shown = cells(text, "tested")
     assert [(one[0], one[2], one[3]) for one in shown] == [
-        (part["measures"], f"{part['samples']:,}", f"{100 * part['share']:.2f} %") for part in row["measured"].values()
+        (CALLED.get(part["measures"], part["measures"]), f"{part['samples']:,}", f"{100 * part['share']:.1f} %")
+        for part in row["measured"].values()
     ]
     held = next(one for one, part in zip(shown, row["measured"].values(), strict=True) if part["measures"] == "agreement")
-    assert held[-1] == f"{100 * row['client_agreement_worst_tenth']:.2f} %"
+    assert held[-1] == f"{100 * row['client_agreement_worst_tenth']:.1f} %"
     assert html.escape(row["label_statement"], quote=False) in text.replace("&#39;", "'")
 
 
