@@ -15,14 +15,11 @@ from fnlkit.cli.group import name_options
 from fnlkit.cli.plumbing import (
     console,
     dataset_option,
-    device_option,
     emit,
-    engine_option,
     file_argument,
     json_option,
     output_option,
     seed_option,
-    setting_options,
     suggest,
     trust_option,
     verbose,
@@ -30,6 +27,10 @@ from fnlkit.cli.plumbing import (
 from fnlkit.cli.progress import bar
 from fnlkit.estimators import ESTIMATORS, WARM_UP, EstimateOptions
 from fnlkit.estimators.compare import compare
+from fnlkit.experiment.settings import Settings, TrainOptions
+
+# Settings of the training of estimators that need a model.
+_TRAINING = ("model", "augment", "rounds", "fraction", "epochs", "batch_size", "lr", "momentum")
 
 
 @click.command()
@@ -43,9 +44,10 @@ from fnlkit.estimators.compare import compare
 @click.option("--apply", "applied", type=click.Choice(["none", "relabel"]), default="none", show_default=True,
               help="With relabel, replace labels judged wrong by suggestions; `received` keeps the old "
                    "labels.")  # fmt: skip
-@setting_options("model", "augment", "rounds", "fraction", "epochs", "batch_size", "lr", "momentum", **WARM_UP)
-@device_option
-@engine_option
+@options_of(
+    Settings, "model", "augment", "rounds", "fraction", "epochs", "batch_size", "lr", "momentum", checked=False, **WARM_UP
+)
+@options_of(TrainOptions, "device", "engine")
 @click.option("--top", type=click.IntRange(min=0), default=5, show_default=True,
               help="Number of clients to show, the noisiest first.")  # fmt: skip
 @click.option("--fingerprint", metavar="TEXT", hidden=True, help="Identity of a recipe's job, recorded in the file.")

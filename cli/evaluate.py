@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -30,28 +30,13 @@ from fnlkit.cli.plumbing import (
     verbose,
 )
 from fnlkit.core.errors import InputError
-from fnlkit.core.options import pick
 from fnlkit.estimators.intervals import is_uncertain
 from fnlkit.results import evaluation, grouping
 from fnlkit.results.comparison import CALLED, SHOWN, describe_share, list_runs, list_tests, percent, score_name
 from fnlkit.results.tidy import write_tidy
 
 if TYPE_CHECKING:
-    from fnlkit.pipeline.judging import Evaluation
-
-
-@dataclass(frozen=True)
-class View:
-    """The printed part of an evaluation; each field is an option."""
-
-    by: str | None
-    baseline: str | None
-    pivot: str | None
-    show: str
-    tidy: str | None
-    each: str
-    latex: bool
-    confusion: bool
+    pass
 
 
 @click.command()
@@ -83,7 +68,10 @@ class View:
 @trust_option
 @click.option("-o", "--output", default=None, metavar="FILE.npz", callback=takes_file,
               help="Also write confusion matrices and all records as arrays.")  # fmt: skip
-def command(runs: tuple[str, ...], as_json: bool, output: str | None, **options: Any) -> None:
+def command(
+    runs: tuple[str, ...], as_json: bool, by: str | None, baseline: str | None, pivot: str | None, show: str, tidy: str | None,
+    each: str, latex: bool, confusion: bool, output: str | None, **options: Any,
+) -> None:  # fmt: skip
     """Print accuracy, corrected labels, estimated noise and traffic of runs.
 
     RUN can be a folder; without RUN stdin is read. -v prints all numbers of a run, by class and site. Several runs are
@@ -98,21 +86,25 @@ def command(runs: tuple[str, ...], as_json: bool, output: str | None, **options:
     """
     for path in runs:
         keeps(path, output, "run")
-    view = View(**pick(View, options))
-    grouped = view.latex or view.by is not None or view.pivot is not None
+    grouped = latex or by is not None or pivot is not None
     if output and (grouped or len(runs) > 1):
         raise InputError(f"-o {output} writes the arrays of a single run; redirect a table with > FILE")
-    if view.latex and as_json:
+    if latex and as_json:
         raise InputError("--json and --latex exclude each other; choose one")
     result = fnlkit.evaluate(*runs, say=caution, **options)
     rows = result.rows
-    if view.tidy:
-        write_tidy(result.tidy(view.each), view.tidy)
+    if tidy:
+        write_tidy(result.tidy(each), tidy)
     unfinished = [printable(row["run"]) for row in rows if not row["finished"]]
     if unfinished and (grouped or len(rows) > 1):
         caution(f"left out of groups, not finished: {', '.join(unfinished)}; continue with train --resume")
+    if grouped and as_json:
+        for group in result.groups(by, baseline):
+            sys.stdout.write(json.dumps(group) + "\n")
+    if grouped and not as_json:
+        table = result.pivot(by, pivot, show=show, baseline=baseline) if pivot else result.table(by, baseline)
+        sys.stdout.write(table.latex()) if latex else print_results(table)
     if grouped:
-        _show_groups(result, view, as_json)
         return
     if output:
         result.save(output)
@@ -121,29 +113,13 @@ def command(runs: tuple[str, ...], as_json: bool, output: str | None, **options:
             sys.stdout.write(json.dumps(row) + "\n")
         return
     if len(rows) > 1:
-        _show_many(result, view.baseline)
+        _show_many(result, baseline)
     else:
         run = result.runs[0]
         names = run.meta.get("samples", {}).get("class_names") or list(map(str, range(run.meta["classes"])))
-        _show_one(rows[0], result.arrays, run, names, view.confusion)
+        _show_one(rows[0], result.arrays, run, names, confusion)
     if not any(path == "-" for path in runs):
         suggest("report", *runs[:3], "-o", "report.html")
-
-
-def _show_groups(found: Evaluation, view: View, as_json: bool) -> None:
-    """Print groups on stdout as a table, as JSON or as LaTeX."""
-    if as_json:
-        for group in found.groups(view.by, view.baseline):
-            sys.stdout.write(json.dumps(group) + "\n")
-        return
-    if view.pivot:
-        table = found.pivot(view.by, view.pivot, show=view.show, baseline=view.baseline)
-    else:
-        table = found.table(view.by, view.baseline)
-    if view.latex:
-        sys.stdout.write(table.latex())
-    else:
-        print_results(table)
 
 
 def _display(value):

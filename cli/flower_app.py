@@ -7,9 +7,11 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from fnlkit.cli.plumbing import console, printable, setting_options
+from fnlkit.cli.dataclass_options import options_of
+from fnlkit.cli.plumbing import console, printable
 from fnlkit.core.errors import InputError, list_names
 from fnlkit.datasets.loading import to_dataset
+from fnlkit.experiment.settings import Settings
 from fnlkit.sites.identity import check_names, parse_address
 
 # Options of the project that are no settings of the training.
@@ -57,7 +59,7 @@ _OF_PROJECT = ("open_tasks", "backbone", "scaling", "wait", "timeout", "max_samp
 @click.option("--sums-delta", type=float, default=1e-5, show_default=True, metavar="DELTA", help="Delta of --sums-epsilon.")
 @click.option("--sums-budget", type=float, default=None, metavar="EPSILON",
               help="Largest epsilon of all audits of a site together. Default: --sums-epsilon.")  # fmt: skip
-@setting_options()
+@options_of(Settings, checked=False)
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -81,7 +83,6 @@ def command(
     Example:
       fnlkit flower-app project --dataset digits --sites 3 --address localhost --demo
     """
-    from fnlkit.experiment.settings import Settings
     from fnlkit.sites import flower_app, folders
     from fnlkit.sites.project import FEWEST, TASKS
 

@@ -16,7 +16,7 @@ from fnlkit.cli.dataclass_options import options_of, takes_file
 from fnlkit.cli.terminal import LINES, Cross, Table, console, height, out_console, printable
 from fnlkit.core.errors import InputError
 from fnlkit.core.spec import find
-from fnlkit.experiment.settings import Settings, TrainOptions
+from fnlkit.experiment.settings import TrainOptions
 
 if TYPE_CHECKING:
     from fnlkit.artifacts.sheets import Sheet
@@ -49,8 +49,6 @@ dataset_option = click.option("--dataset", metavar="NAME|PATH", default=None,
                               help="Data set: a name of `fnlkit data list`, an npz, csv or parquet file, a folder, a spec such "
                                    "as 'folder(path=P, label=2)', or FILE.py:NAME, your function that returns "
                                    "arrays.")  # fmt: skip
-device_option = options_of(TrainOptions, "device")
-engine_option = options_of(TrainOptions, "engine")
 ledger_option = options_of(TrainOptions, "ledger")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON lines instead of tables.")
 sample_column_option = click.option("--sample-column", default=None, metavar="NAME",
@@ -97,19 +95,6 @@ def _own_format(ctx, option, output):
         text = f"the output has another format than {ending[1:]}; write a name such as {option.metavar}{other}"
         raise InputError(f"-o {output}: {text}")
     return takes_file(ctx, option, output)
-
-
-def setting_options(*names: Any, **defaults: Any) -> Callable[..., Any]:
-    """Add the options of fnlkit.experiment.Settings to a command (a decorator).
-
-    Parameters
-    ----------
-    *names : str
-        Fields. Default: all.
-    **defaults
-        Defaults of this command that differ from Settings.
-    """
-    return options_of(Settings, *names, checked=False, **defaults)
 
 
 class Listing(click.Command):

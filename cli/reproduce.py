@@ -27,6 +27,8 @@ from fnlkit.cli.progress import log
 from fnlkit.core.errors import InputError
 from fnlkit.recipes import published, running
 from fnlkit.recipes import recipe as recipes
+from fnlkit.results.tables import Table as Results
+from fnlkit.results.tables import Value
 from fnlkit.results.tidy import write_tidy
 
 
@@ -111,45 +113,31 @@ def _list(paper=None):
     say.print(table)
 
 
-def _show_published(title, rows, notes):
-    say = out_console()
-    columns = ("row", "runs", "published", "measured", "apart", "verdict", "late", "seconds")
-    table = Table(*columns, title=title)
-    for row in rows:
-        table.add_row(
-            _overrides(row["overrides"]) + row["regime"],
-            str(row["runs"]),
-            _plus_minus(*row["published"]) or "not reached",
-            _plus_minus(row["measured"], row["spread"]) or f"reached by {row['reached']}",
-            _plus_minus(row["apart"], sign="+"),
-            row["verdict"] or ("not compared" if row["overrides"] else "no deviation printed"),
-            _plus_minus(row.get("late_mean"), row.get("late_spread")),
-            f"{row['seconds']:.0f}" if "seconds" in row else "",
-        )
+def _show_published(title, rows, differs):
+    columns = ["row", "runs", "published", "measured", "apart", "verdict", "late", "seconds"]
+    lines = [
+        [_overrides(row["overrides"]) + row["regime"], str(row["runs"]), Value(*row["published"]).text() or "not reached",
+         Value(row["measured"], row["spread"]).text() or f"reached by {row['reached']}", Value(row["apart"], signed=True),
+         row["verdict"] or ("not compared" if row["overrides"] else "no deviation printed"),
+         Value(row.get("late_mean"), row.get("late_spread")), Value(row.get("seconds"), digits=0)] for row in rows
+    ]  # fmt: skip
+    units, notes = " and ".join(dict.fromkeys(row["unit"] for row in rows)), []
     if rows:
-        say.print(table)
-        units = " and ".join(dict.fromkeys(row["unit"] for row in rows))
-        say.print(f"in {units}, mean ± standard deviation; accuracy: {rows[0]['reports']} of each run, as the paper reports")
-        say.print(
-            "verdict: where the measured mean lies, seen from the published mean ± one standard deviation", soft_wrap=True
-        )
+        notes = [
+            f"in {units}, mean ± standard deviation; accuracy: {rows[0]['reports']} of each run, as the paper reports",
+            "verdict: where the measured mean lies, seen from the published mean ± one standard deviation",
+        ]
     if any(row["measured"] is None for row in rows):
-        say.print("not reached, reached by: runs whose accuracy reached the target of the row", soft_wrap=True)
-    if any(row["unit"] == "hours" for row in rows):
-        say.print("hours: of this machine, beside those of the paper's", soft_wrap=True)
+        notes.append("not reached, reached by: runs whose accuracy reached the target of the row")
+    if "hours" in units:
+        notes.append("hours: of this machine, beside those of the paper's")
     if any(row["overrides"] for row in rows):
-        say.print("not compared: the settings before the colon replace those of the published number", soft_wrap=True)
-    for row, why in notes.items():
-        say.print(f"differs: {row}: {why}", soft_wrap=True, style="dim")
+        notes.append("not compared: the settings before the colon replace those of the published number")
+    notes += [f"differs: {row}: {why}" for row, why in differs.items()]
+    print_results(Results(title, columns, lines, notes), title)
 
 
 def _overrides(changed):
     """Write the settings that replace a published row's, in front of its title."""
     words = [f"{value} x the rounds" if name == "scale" else f"{name} {value}" for name, value in changed.items()]
     return ", ".join(words) + ": " * bool(words)
-
-
-def _plus_minus(mean, spread=None, sign=""):
-    if mean is None:
-        return ""
-    return f"{mean:{sign}.2f}" + ("" if spread is None else f" ± {spread:.2f}")

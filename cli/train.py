@@ -23,7 +23,6 @@ from fnlkit.cli.plumbing import (
     file_argument,
     must_not_overwrite,
     output_option,
-    setting_options,
     suggest,
 )
 from fnlkit.cli.progress import bar, of_rounds
@@ -41,7 +40,7 @@ TITLES = ("Method", "Local training", "Federation", "Measurement", "Protection",
 @click.command(cls=Declared, declared=(Settings, TrainOptions), titles=TITLES)
 @file_argument
 @dataset_option
-@setting_options()
+@options_of(Settings, checked=False)
 @options_of(TrainOptions)
 @output_option("RUN.pt")
 @click.pass_context
