@@ -12,10 +12,10 @@ import numpy as np
 
 import fnlkit
 from fnlkit.cli.plumbing import (
-    Cross,
     Table,
     baseline_option,
     caution,
+    cross,
     dataset_option,
     json_option,
     ledger_option,
@@ -159,11 +159,11 @@ def _show_confusion(say, row, values, run, classes):
         if len(values.get(f"{name}_confusion", range(99))) <= 20:
             rows = "true class" if part["measures"] == "accuracy" else "given label"
             title = f"{evaluation.SAMPLES[name]}, {rows} in rows, predicted in columns"
-            say.print(Cross(values[f"{name}_confusion"], title, classes))
+            say.print(cross(values[f"{name}_confusion"], title, classes))
     if "label_confusion_given" in values and len(values["label_confusion_given"]) <= 20:
         for stage, counts in evaluation.stage_confusions(run):
-            say.print(Cross(counts, f"training labels at the start of {stage}, true class in rows", classes))
-        say.print(Cross(values["label_confusion_corrected"], "training labels at the end, true class in rows", classes))
+            say.print(cross(counts, f"training labels at the start of {stage}, true class in rows", classes))
+        say.print(cross(values["label_confusion_corrected"], "training labels at the end, true class in rows", classes))
 
 
 # Rows of a single run without -v: scores first.

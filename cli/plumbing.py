@@ -13,7 +13,7 @@ from fnlkit.artifacts.provenance import provenance as provenance
 from fnlkit.cli import parts
 from fnlkit.cli.artifact_tables import show
 from fnlkit.cli.dataclass_options import options_of, takes_file
-from fnlkit.cli.terminal import LINES, Cross, Table, console, height, out_console, printable
+from fnlkit.cli.terminal import LINES, Table, console, cross, height, out_console, printable
 from fnlkit.core.errors import InputError
 from fnlkit.core.spec import find
 from fnlkit.experiment.settings import TrainOptions
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 # Commands import everything shared from here.
-__all__ = ["LINES", "Cross", "Table", "console", "height", "out_console", "printable"]
+__all__ = ["LINES", "Table", "console", "cross", "height", "out_console", "printable"]
 
 
 def need_input(file: str | None) -> None:

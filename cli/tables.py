@@ -8,7 +8,7 @@ import numpy as np
 
 from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.names import class_names, client_names
-from fnlkit.cli.terminal import Cross, Table, printable
+from fnlkit.cli.terminal import Table, cross, printable
 from fnlkit.simulate.noise import mean_requested_transition, summary
 
 # Numbers of clients and classes that are shown, and largest number of classes of a matrix.
@@ -59,8 +59,8 @@ def of_noise(federation: Federation) -> list[Any]:
     got, names = federation.achieved_transition(), class_names(federation.meta, federation.classes)
     if federation.classes <= _CLASSES:
         if (T := mean_requested_transition(federation)) is not None:
-            out.append(Cross(T, "requested transition, true class in rows, given in columns", names, _share))
-        out.append(Cross(got, "achieved transition, true class in rows, given in columns", names, _share))
+            out.append(cross(T, "requested transition, true class in rows, given in columns", names, _share))
+        out.append(cross(got, "achieved transition, true class in rows, given in columns", names, _share))
     else:
         wrong = 1 - np.diag(got)
         rows = [(names[label], f"{wrong[label]:.4f}") for label in np.argsort(-wrong, kind="stable")[:_ROWS]]
@@ -87,7 +87,7 @@ def of_estimates(federation: Federation, top: int = _ROWS, matrix: bool = True) 
     names = class_names(federation.meta, federation.classes)
     if matrix and federation.classes <= _CLASSES and federation.judged().any():
         T = federation.extra["estimate_transition"]
-        out.append(Cross(T, "estimated transition, true class in rows, given in columns", names, _share))
+        out.append(cross(T, "estimated transition, true class in rows, given in columns", names, _share))
     return [*out, *_form(federation)]
 
 

@@ -8,6 +8,7 @@ import os
 import re
 import sys
 import unicodedata
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from fnlkit.cli.group import name_options
@@ -192,33 +193,22 @@ class Table:
         yield rows
 
 
-class Cross:
-    """A square table of classes against classes with a bold diagonal.
+def cross(values: Any, title: str, names: Iterable[object], form: Callable[[Any], str] = str) -> Table:
+    """Return a square table of classes against classes; if the names are too wide, heads are numbers.
 
-    Heads are class names if they fit, otherwise numbers, which then also precede the names of the rows.
+    Parameters
+    ----------
+    values : (C, C)
+    title : str
+    names : iterable of C names
+    form : callable
+        Returns the text of a value.
     """
-
-    def __init__(self, values, title, names, form=str):
-        self.title, self.names = title, list(map(printable, names))
-        self.cells = [[form(value) for value in row] for row in values]
-
-    def __rich_console__(self, made, options):
-        from rich.table import Table
-        from rich.text import Text
-
-        numbers = [str(c) for c in range(len(self.names))]
-        rows, heads = self.names, self.names
-        if self._width(rows, heads) > options.max_width:
-            rows, heads = [f"{c} {name}" for c, name in enumerate(self.names)] if rows != numbers else numbers, numbers
-        shown = Table("", *heads, box=None, padding=(0, 1, 0, 0), pad_edge=False)
-        for i, cells in enumerate(self.cells):
-            shown.add_row(rows[i], *[Text(text, style="bold" if i == j else "") for j, text in enumerate(cells)])
-        yield Text(self.title, style="italic")
-        yield shown
-
-    def _width(self, rows, heads):
-        columns = zip(heads, *self.cells, strict=True)
-        return max(map(len, rows)) + 1 + sum(max(map(len, column)) + 1 for column in columns)
+    names, cells = list(map(printable, names)), [[form(value) for value in row] for row in values]
+    width = sum(max(map(len, column)) + 2 for column in [names, *zip(names, *cells, strict=True)])
+    heads = names if width <= out_console().width else list(map(str, range(len(names))))
+    firsts = [name if name == head else f"{head} {name}" for head, name in zip(heads, names, strict=True)]
+    return Table("", *heads, rows=[(first, *row) for first, row in zip(firsts, cells, strict=True)], title=title)
 
 
 def _lines(text):

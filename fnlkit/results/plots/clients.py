@@ -4,20 +4,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fnlkit.artifacts.display import data_set
 from fnlkit.artifacts.names import client_names
 from fnlkit.core.errors import InputError
 from fnlkit.results import comparison, evaluation
-from fnlkit.results.plots.style import (
-    COLORS,
-    NAMED,
-    NONE_JUDGED,
-    classes_of,
-    data_set,
-    matrix,
-    panels,
-    place_legend_right,
-    short,
-)
+from fnlkit.results.plots.style import COLORS, NAMED, NONE_JUDGED, classes_of, matrix, panels, place_legend_right, short
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fnlkit.artifacts.display import data_set
 from fnlkit.core.errors import InputError
 from fnlkit.results import evaluation, grouping
 from fnlkit.results.held_out import differing
-from fnlkit.results.plots.style import COLORS, STYLES, data_set, look, panels, place_legend_right
+from fnlkit.results.plots.style import COLORS, STYLES, look, panels, place_legend_right
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

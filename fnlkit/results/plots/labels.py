@@ -4,10 +4,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fnlkit.artifacts.display import data_set
 from fnlkit.core.errors import InputError
 from fnlkit.kernels import scores
 from fnlkit.results import comparison, evaluation
-from fnlkit.results.plots.style import COLORS, NAMED, NONE_JUDGED, classes_of, data_set, matrix, panels, short, side
+from fnlkit.results.plots.style import COLORS, NAMED, NONE_JUDGED, classes_of, matrix, panels, short, side
 from fnlkit.simulate.noise.injection import mean_requested_transition
 
 if TYPE_CHECKING:

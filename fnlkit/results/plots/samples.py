@@ -4,12 +4,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fnlkit.artifacts.display import data_set
 from fnlkit.core.errors import InputError
 from fnlkit.datasets.loading import to_dataset
 from fnlkit.kernels import scores
 from fnlkit.results import comparison, evaluation
 from fnlkit.results.plots.curves import legend_of
-from fnlkit.results.plots.style import COLORS, below, data_set, look, panels, place_legend_right
+from fnlkit.results.plots.style import COLORS, below, look, panels, place_legend_right
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fnlkit.artifacts import display, saving
+from fnlkit.artifacts import saving
 from fnlkit.artifacts.names import class_names
 from fnlkit.core.errors import InputError
 
@@ -158,11 +158,6 @@ def place_legend_right(axis: "Axes", **more: Any) -> None:
 def below(axis: "Axes") -> None:
     """Put the legend below the axes."""
     axis.legend(loc="upper left", bbox_to_anchor=(0, -0.2), borderaxespad=0)
-
-
-def data_set(name: str) -> str:
-    """Short name of a data set for titles; see `fnlkit.artifacts.display.data_set`."""
-    return display.data_set(name)
 
 
 def short(names: Sequence[str], length: int = 14) -> list[str]:
