@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import functools
 import os
 import re
@@ -65,16 +66,13 @@ class Talk(_Stream):
         super().__init__("stderr")
 
     def write(self, text: str) -> int:
-        try:
-            return super().write(text)
-        except OSError:
-            return len(text)
+        with contextlib.suppress(OSError):
+            super().write(text)
+        return len(text)
 
     def flush(self) -> None:
-        try:
+        with contextlib.suppress(OSError):
             super().flush()
-        except OSError:
-            pass
 
 
 class Output:
