@@ -58,10 +58,10 @@ def command(name: str | None, template: str | None, markdown: bool, as_json: boo
         for kind, function in components:
             brief += (summary := _summarize(name, kind, function))
             full += [*summary, *_details(kind, function), ""]
-        fits = verbose() or height(console, *full) <= LINES
+        fits = verbose() or height(console, *full) < LINES
         for part in full[:-1] if fits else brief:
-            console.print(part)
-        if not fits:
+            console.print(part, soft_wrap=isinstance(part, str))
+        if not verbose():
             suggest("methods", name, "-v")
 
 
@@ -133,6 +133,7 @@ def _print_kind(console, kind):
         use = KINDS[kind].use.format(kind=kind, spec="NAME")
         console.print(f"{len(names)} components for {use} (-v: purposes and sources):")
         console.print(", ".join(names))
+    if not verbose():
         suggest("methods", names[0])
 
 
