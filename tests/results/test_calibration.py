@@ -74,4 +74,4 @@ def test_a_run_has_them_in_json_tables_and_pages(tmp_path):
     found = fnlkit.evaluate(tmp_path / "run.pt", tmp_path / "run.pt", test=True, say=None).rows[0]
     assert found["ece"] == row["ece"]
     succeed("fnlkit report run.pt -o report.html", tmp_path)
-    assert f"{100 * row['ece']:.2f} %" in (tmp_path / "report.html").read_text()
+    assert f"{100 * row['ece']:.1f} %" in (tmp_path / "report.html").read_text()
