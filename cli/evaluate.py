@@ -167,22 +167,17 @@ def _show_confusion(say, row, values, run, classes):
 
 
 # Rows of a single run without -v: scores first.
-_FIRST = ("late", "last", "best", "chosen")
-_SHORT = ("chosen_round", "method", "dataset", "choice", "finished", "client_rounds", "label_accuracy_given",
+_SHORT = (*(f"{what}_{at}" for at in ("late", "last", "best", "chosen") for what in ("accuracy", "agreement")),
+          "chosen_round", "method", "dataset", "choice", "finished", "client_rounds", "label_accuracy_given",
           "label_accuracy_corrected", "labels_changed", "estimate_client_auc", "target_client_rounds", "target_bytes_up",
           "target_seconds")  # fmt: skip
 
 
 def _order(row):
-    """Order the names of the rows that are printed without -v: scores, settings, labels and costs of privacy."""
-    name = score_name(row)
-    keys = [f"{name}_{at}" for at in _FIRST] + list(_SHORT)
-    if row["finished"]:
-        keys.remove("finished")
-    if "label_accuracy_given" in row:
-        keys.remove("labels_changed")
+    """Return the names of the rows that are printed without -v: scores, settings, labels and costs of privacy."""
+    hidden = {"finished": row["finished"], "labels_changed": "label_accuracy_given" in row}
     private = [key for key in row if key.startswith(("label_", "update_")) and key not in _SHORT]
-    return [key for key in keys if key in row] + private
+    return [key for key in _SHORT if key in row and not hidden.get(key)] + private
 
 
 def _show_measured(say, found, classes, everything):

@@ -36,7 +36,4 @@ def command(file: str, as_json: bool) -> None:
 
 
 # Next command by the kind of a file; None stands for the file.
-_FOLLOWING = {
-    "fnlkit.federation": ("train", None, "-o", "run.pt"),
-    "fnlkit.run": ("evaluate", None),
-}
+_FOLLOWING = {"fnlkit.federation": ("train", None, "-o", "run.pt"), "fnlkit.run": ("evaluate", None)}

@@ -54,15 +54,10 @@ class Agreed:
         ids = extra.get("sample_id", np.arange(len(given)))
         voter = extra.get("annotator", ids)
         first = np.unique(extra.get("sample_of", np.arange(len(given))), return_index=True)[1]
-        rows = [
-            [
-                str(ids[i]).removesuffix(f" by {voter[i]}"),
-                int(given[i]),
-                str(self.federation.meta["class_names"][given[i]]),
-                float(probability[i]),
-            ]
-            for i in first[probability[first] > 0].tolist()
-        ]
+        names, shown = self.federation.meta["class_names"], first[probability[first] > 0].tolist()
+        samples = [str(ids[i]).removesuffix(f" by {voter[i]}") for i in shown]
+        rows = [[sample, int(given[i]), str(names[given[i]]), float(probability[i])]
+                for sample, i in zip(samples, shown, strict=True)]  # fmt: skip
         return Sheet(["sample", "class", "name", "probability"], rows)
 
     def quality(self) -> list[dict[str, object]]:

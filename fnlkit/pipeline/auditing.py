@@ -97,9 +97,7 @@ class Auditing:
     """
 
     embeddings: FilePath | ArrayLike | None = option(
-        None,
-        "A file of vectors by your own program; labels are judged by these features.",
-        metavar="FILE",
+        None, "A file of vectors by your own program; labels are judged by these features.", metavar="FILE"
     )
     backbone: str = option(
         "auto",

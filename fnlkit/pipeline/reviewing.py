@@ -128,8 +128,7 @@ class Reviewing:
         None, "Probability of the guarantee, such as 0.95. Default: it holds on average.", metavar="P"
     )
     reviewer_errors: float = option(
-        0.0,
-        "Largest probability with which the reviewer calls a right label wrong, independently of others.",
+        0.0, "Largest probability with which the reviewer calls a right label wrong, independently of others."
     )
     candidates: Count | None = option(
         None,
@@ -137,10 +136,7 @@ class Reviewing:
         "estimated number of wrong labels if it is larger; at most half of the samples.",
     )
     of_class: str | None = option(
-        None,
-        "Given class of all candidates, for a guarantee about one class of the site.",
-        metavar="CLASS",
-        flag="--class",
+        None, "Given class of all candidates, for a guarantee about one class of the site.", metavar="CLASS", flag="--class"
     )
     embeddings: FilePath | ArrayLike | None = option(
         None, "A file of vectors to find neighbors. Default: as `backbone`.", metavar="FILE"
