@@ -46,8 +46,9 @@ def facts(found: Evaluation, *, datasets: Callable[[Run], Dataset | None] | None
     Returns
     -------
     dict
-        title, words, rows, groups (for several runs), tested (for a single run), curve, together (the privacy cost of all label
-        releases), and runs. Each run has title, words, choice, clients, suspects, sent, privacy, settings, commands, machine.
+        title, words, rows, groups (a Table, for several runs), tested (for a single run), curve, together (the privacy cost of
+        all label releases), and runs. Each run has title, words, choice, clients, suspects, sent, privacy, settings, commands
+        and machine.
     """
     runs, rows = found.runs, found.rows
     first, several = runs[0], len(runs) > 1
@@ -56,7 +57,7 @@ def facts(found: Evaluation, *, datasets: Callable[[Run], Dataset | None] | None
         "title": f"{len(runs)} runs" if several else f"{bare(rows[0]['method'])} on {data_set(first.meta.get('dataset'))}",
         "words": words(found),
         "rows": _to_dicts(list_runs(rows, kinds=("best", "last", "late", "chosen"), seconds=True)),
-        "groups": compare_groups(found) if several else None,
+        "groups": found.table() if several else None,
         "tested": _to_dicts(list_tests(rows[0].get("measured", {}))),
         # Curves cannot be compared if the runs were evaluated on different held-out labels.
         "curve": None if found.notes else curve(runs, short_names(found)),
@@ -111,7 +112,8 @@ def words(found: Evaluation) -> list[str]:
         out += [f"{note[0].upper()}{note[1:]}." for note in found.notes]
         if means and not found.notes:
             mean, best = max(means, key=lambda pair: pair[0])
-            out.append(f"Best on average: {_of_group(found, best['group'])}, {_share(mean)}.")
+            name = ", ".join(plain(value) for value in best["group"].values() if value is not None)
+            out.append(f"Best on average: {name}, {_share(mean)}.")
     return out
 
 
@@ -136,38 +138,6 @@ def _share(value):
 def bare(method: object) -> str:
     """Name of a method without its parameters."""
     return plain(str(method).partition("(")[0])
-
-
-def compare_groups(found: Evaluation) -> dict[str, object]:
-    """Tabulate run groups, the settings that differ between them, and notes.
-
-    Parameters
-    ----------
-    found : fnlkit.pipeline.judging.Evaluation
-        Evaluation of several runs.
-
-    Returns
-    -------
-    dict
-        columns, rows: a short name and the numbers of each group, as texts; settings: {columns, rows}; notes.
-    """
-    table = found.table()
-    names = [_of_group(found, group["group"]) for group in found.groups()]
-    texts, start = table.texts(), table.columns.index("runs")
-    rows = [[name, *row[start:]] for name, row in zip(names, texts, strict=True)]
-    settings = {
-        "columns": ["group", *table.columns[:start]],
-        "rows": [[n, *row[:start]] for n, row in zip(names, texts, strict=True)],
-    }
-    return {"columns": ["group", *table.columns[start:]], "rows": rows, "settings": settings, "notes": table.notes}
-
-
-def _of_group(found, group):
-    """Short name of a group's first finished run."""
-    for run, name in zip(found.runs, short_names(found), strict=True):
-        facts = evaluation.deciding_settings(run)
-        if run.finished and all(facts.get(word) == value for word, value in group.items()):
-            return name
 
 
 def short_names(found: Evaluation) -> list[str]:
