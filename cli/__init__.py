@@ -133,14 +133,9 @@ _VERBOSE: dict[str, Any] = {
 }  # fmt: skip
 
 
-def _hush(ctx, option, quiet):
-    if quiet:
-        be_quiet(True)
-
-
-_QUIET = {
-    "is_flag": True, "expose_value": False, "callback": _hush, "is_eager": True,
-    "help": "Print results and errors only, no messages.",
+_QUIET: dict[str, Any] = {
+    "is_flag": True, "expose_value": False, "callback": lambda ctx, option, quiet: quiet and be_quiet(True),
+    "is_eager": True, "help": "Print results and errors only, no messages.",
 }  # fmt: skip
 
 

@@ -219,17 +219,15 @@ def _of_site(site):
 
 def _show_lowest(say, found, classes):
     """Print the class and the site with the lowest share, on the first kind of samples that has both or one of them."""
-    texts = []
+    texts: dict[str, str] = {}
     for part in (one for one in found.values() if not is_uncertain(one["low"], one["high"])):
         shares = [v["share"] if isinstance(v, dict) else v for v in part["per_class"]]
         known = [(share, name) for share, name in zip(shares, classes, strict=True) if share is not None]
-        if len(known) > 1 and not any(text.startswith("lowest class") for text in texts):
-            texts.append(f"lowest class {printable(min(known)[1])}, {percent(min(known)[0])}")
-        sites = [(site["share"], site["site"]) for site in part["sites"]]
-        if len(sites) > 1 and not any(text.startswith("lowest site") for text in texts):
-            texts.append(f"lowest site {printable(min(sites)[1])}, {percent(min(sites)[0])}")
+        for what, pairs in (("class", known), ("site", [(site["share"], site["site"]) for site in part["sites"]])):
+            if len(pairs) > 1:
+                texts.setdefault(what, f"lowest {what} {printable(min(pairs)[1])}, {percent(min(pairs)[0])}")
     if texts:
-        say.print("; ".join(texts) + " (-v: all)", soft_wrap=True)
+        say.print("; ".join(texts.values()) + " (-v: all)", soft_wrap=True)
 
 
 def _show_cross_site(say, found):
