@@ -85,7 +85,7 @@ def command(
       fnlkit evaluate runs/quickstart --by method --latex
     """
     for path in runs:
-        keeps(path, output, "run")
+        must_not_overwrite(path, output, "run")
     grouped = latex or by is not None or pivot is not None
     if output and (grouped or len(runs) > 1):
         raise InputError(f"-o {output} writes the arrays of a single run; redirect a table with > FILE")

@@ -15,7 +15,16 @@ from click.core import ParameterSource
 
 import fnlkit
 from fnlkit.cli.dataclass_options import Declared, options_of
-from fnlkit.cli.plumbing import caution, console, dataset_option, emit, file_argument, keeps, output_option, suggest
+from fnlkit.cli.plumbing import (
+    caution,
+    console,
+    dataset_option,
+    emit,
+    file_argument,
+    must_not_overwrite,
+    output_option,
+    suggest,
+)
 from fnlkit.cli.progress import bar, of_rounds
 from fnlkit.core.errors import InputError
 from fnlkit.experiment.settings import Settings, TrainOptions
