@@ -4,6 +4,7 @@ Each function takes a valid value and a numpy Generator and returns a changed co
 """
 
 import contextlib
+import copy
 import json
 import re
 from pathlib import Path
@@ -99,7 +100,7 @@ def changed_tree(tree, rng):
         elif what < 0.5 and isinstance(node[key], (int, float)) and not isinstance(node[key], bool):
             node[key] = node[key] * pick(rng, [-1, 2, 10**6, 0.5])
         else:
-            node[key] = pick(rng, ODD)
+            node[key] = copy.deepcopy(pick(rng, ODD))  # or a later change could put a list of ODD into itself
     return tree
 
 

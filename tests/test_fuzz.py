@@ -1,11 +1,13 @@
 """Some broken inputs of each kind, the same every time; `python -m benchmarks.fuzz` is the campaign."""
 
 import importlib.util
+import json
 import resource
 
+import numpy as np
 import pytest
 
-from benchmarks import fuzz
+from benchmarks import fuzz, mutations
 
 if importlib.util.find_spec("flwr"):
     pytest.importorskip("flwr.supercore.logger")  # which imports it without the warnings of its own imports
@@ -30,3 +32,11 @@ def test_broken_inputs_end_in_a_sentence(inputs):
     assert not failures, failures
     assert set(counts) == set(fuzz.KINDS) and sum(counts.values()) >= 30
     assert 0 < peak < here + 2**30
+
+
+def test_changed_values_contain_no_cycle():
+    # A list of ODD in two places must not become an entry of itself: json refuses cycles.
+    odd = repr(mutations.ODD)
+    for seed in range(300):
+        json.dumps(mutations.changed_tree({"a": {}, "b": []}, np.random.default_rng(seed)))
+    assert repr(mutations.ODD) == odd
