@@ -13,14 +13,14 @@ from fnlkit.core.errors import InputError
 # Samples that are converted at once.
 BLOCK = 65_536
 # Default number of random Fourier features.
-COSINES = 500
+COSINES = 1000
 
 
 def cosines_of(parameters: Mapping[str, Any]) -> int:
     """Return the number of random Fourier features of a network `fourier` with these parameters."""
     number = parameters.get("features", COSINES)
     if not (isinstance(number, int) and 2 <= number <= 65_536 and number % 2 == 0):
-        raise InputError(f"model 'fourier': `features` is {number}; write an even number from 2 to 65,536, for example 500")
+        raise InputError(f"model 'fourier': `features` is {number}; write an even number from 2 to 65,536, for example 1000")
     return number
 
 

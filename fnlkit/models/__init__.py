@@ -7,7 +7,7 @@ Trainable parameters for CIFAR-10 input (3, 32, 32) and 10 classes, audio for lo
     name        parameters  source
     ==========  ==========  ====================================================================
     mlp            635,710  hidden layers of 200 and 100
-    fourier      1,572,230  Rahimi 2007, 500 random Fourier features beside the inputs
+    fourier      3,113,730  Rahimi 2007, 1,000 random Fourier features beside the inputs
     lenet5          62,006  LeCun 1998, as used by FedCorr
     cnn2         2,156,490  McMahan 2017 (FedAvg), two convolutions and 512 hidden units
     cnn9         4,434,570  Han 2018 (Co-teaching), FedEFC's network for MNIST

@@ -255,8 +255,8 @@ def test_curved_borders_need_fourier_features_which_small_tables_have_by_default
     for model in ("auto", "mlp(hidden=[])", "fourier(features=100)"):
         run = fnlkit.train(federation, "fedsums", model=model, say=None)
         scores[run.settings["model"]] = run.history[-1]["accuracy"]
-    assert [*scores] == ["fourier(features=500)", "mlp(hidden=[])", "fourier(features=100)"]
-    assert scores["fourier(features=500)"] > 0.95 and scores["fourier(features=100)"] > 0.95 > 0.8 > scores["mlp(hidden=[])"]
+    assert [*scores] == ["fourier(features=1000)", "mlp(hidden=[])", "fourier(features=100)"]
+    assert scores["fourier(features=1000)"] > 0.95 and scores["fourier(features=100)"] > 0.95 > 0.8 > scores["mlp(hidden=[])"]
     assert fnlkit.train(federation, "ridge", say=None).settings["model"] == "mlp(hidden=[])"
     with pytest.raises(InputError, match="even number"):
         fnlkit.train(federation, "fedsums", model="fourier(features=5)", say=None)
