@@ -174,7 +174,7 @@ _SHORT = (*(f"{what}_{at}" for at in ("late", "last", "best", "chosen") for what
 
 
 def _order(row):
-    """Return the names of the rows that are printed without -v: scores, settings, labels and costs of privacy."""
+    """Order the names of the rows that are printed without -v: scores, settings, labels and costs of privacy."""
     hidden = {"finished": row["finished"], "labels_changed": "label_accuracy_given" in row}
     private = [key for key in row if key.startswith(("label_", "update_")) and key not in _SHORT]
     return [key for key in _SHORT if key in row and not hidden.get(key)] + private

@@ -143,7 +143,7 @@ def _of_kind(kind):
 
 
 def _summarize(name, kind, function):
-    """Return lines about a component: name, kind and use; purpose, source, names of parameters and replies, cost."""
+    """Write lines about a component: name, kind and use; purpose, source, names of parameters and replies, cost."""
     rows, purpose, known = parts.describe_parameters(kind, function), parts.purpose(function), name in registry.METHODS
     some = next((f"{key}={default}" for key, default, _, _ in rows if default not in ("", "none")), None)
     spec = shlex.quote(f"{name}({some})") if some and kind != "regularizer" else name
@@ -166,7 +166,7 @@ def _summarize(name, kind, function):
 
 
 def _details(kind, function):
-    """Return explanation, parameters, replies, notes and records of a component as texts and tables."""
+    """Describe explanation, parameters, replies, notes and records of a component as texts and tables."""
     rows, replies = parts.describe_parameters(kind, function), declaration(function).sends or {}
     out = [f"\n{text}" for text in [parts.explain(function)] if text]
     out += ["", Table("parameter", "default", "may be", "meaning", rows=rows)] if rows else []

@@ -80,7 +80,7 @@ def _inches(text):
 
 
 def _kind(words, kinds):
-    """Return the kind and the paths; write ./NAME for a file that has the name of a kind."""
+    """Split words into the kind and the paths; write ./NAME for a file that has the name of a kind."""
     first, *rest = words
     if first in kinds and (rest or not os.path.exists(first)):
         if not rest:

@@ -192,7 +192,7 @@ class Table:
 
 
 def cross(values: Any, title: str, names: Iterable[object], form: Callable[[Any], str] = str) -> Table:
-    """Return a square table of classes against classes; if the names are too wide, heads are numbers.
+    """Tabulate classes against classes; if the names are too wide, heads are numbers.
 
     Parameters
     ----------

@@ -63,7 +63,7 @@ def _is_running(path):
 
 
 def _rows(path):
-    """Return (stage, client-rounds, score) of the complete rows of a metrics file; the last line can still be written."""
+    """Read (stage, client-rounds, score) of the complete rows of a metrics file; the last line can still be written."""
     empty = os.path.isfile(path) and not os.path.getsize(path)
     rows = []
     for number, line in enumerate([] if empty else files.read_text(path).split("\n")[:-1], 1):

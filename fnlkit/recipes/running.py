@@ -100,13 +100,13 @@ class Reproduction:
     notes: dict[str, str] = field(default_factory=dict)
 
     def table(self) -> Table:
-        """Return a `fnlkit.results.tables.Table` of a recipe with a row per regime and method."""
+        """Tabulate regimes and methods of a recipe with their scores (`fnlkit.results.tables.Table`)."""
         shown = grouping.table(scores.to_groups(self.rows), self.title)
         shown.notes.append("kept: of the model that the run keeps; memorized: of the wrong labels, at the last evaluation")
         return shown
 
     def summary(self) -> Table:
-        """Return a `fnlkit.results.tables.Table` of methods and regimes with the scores of the kept models."""
+        """Tabulate methods and regimes with the scores of the kept models (`fnlkit.results.tables.Table`)."""
         groups = scores.to_groups(self.rows)
         kept = any(name.endswith("_kept") for group in groups for name in group["measures"])
         return grouping.pivot(groups, "regime", "kept" if kept else "late")

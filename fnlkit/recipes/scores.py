@@ -108,7 +108,7 @@ def compare(cells: Sequence[dict[str, Any]], baseline: str | None = None) -> lis
 
 
 def to_groups(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return rows of `compare` in the form of `fnlkit.results.grouping.groups`; without a selected round, kept equals late."""
+    """Convert rows of `compare` to the form of `fnlkit.results.grouping.groups`; without a selected round, kept equals late."""
     out, kinds = [], ["best", "late"] + ["kept"] * any(row["kept_mean"] != row["late_mean"] for row in rows)
     for row in rows:
         numbers = {name: (row[name],) for name in ("global_memorized", "local_memorized") if row[name] is not None}

@@ -8,7 +8,7 @@ from fnlkit.artifacts.federation import Federation
 from fnlkit.core.errors import list_names
 from fnlkit.estimators.compare import compare
 from fnlkit.estimators.intervals import is_uncertain
-from fnlkit.federated import privacy
+from fnlkit.federated.privacy import labels as privacy
 from fnlkit.results import evaluation
 from fnlkit.results.grouping import MEASURES
 from fnlkit.results.statistics import worst_tenth
@@ -84,7 +84,7 @@ def list_runs(
     kinds: Sequence[str] = ("best", "last", "chosen"),
     seconds: bool = False,
 ) -> Table:
-    """Return rows of runs as a `fnlkit.results.tables.Table` with a line per run; columns without any number are left out.
+    """Tabulate runs, one per line (`fnlkit.results.tables.Table`); columns without any number are left out.
 
     Parameters
     ----------
@@ -118,18 +118,18 @@ def _value(row, name):
 
 
 def percent(share: float | None) -> str:
-    """Return a share as text in percent, "" for None."""
+    """Format a share in percent, "" for None."""
     return "" if share is None else f"{100 * share:.1f} %"
 
 
 def describe_share(part: dict[str, Any]) -> list[str]:
-    """Return share and 95 % interval of a test as texts; a share that the samples leave open is a dash."""
+    """Format share and 95 % interval of a test; a share that the samples leave open is a dash."""
     share = "-" if is_uncertain(part["low"], part["high"]) else percent(part["share"])
     return [share, f"{100 * part['low']:.1f} to {100 * part['high']:.1f} %"]
 
 
 def list_tests(measured: dict[str, Any]) -> Table:
-    """Return the findings of `fnlkit.results.scores.measure_run` as a Table with a line per kind of samples."""
+    """Tabulate the findings of `fnlkit.results.scores.measure_run`: a line per kind of samples."""
     numbers = {"macro_f1": "macro-F1", "balanced": "balanced", "auc": "AUC", "ece": "ECE"}
     columns, rows = ["measure", "on", "samples", "share", "95 % interval", *numbers.values(), "NLL", "worst tenth of sites"], []
     for name, part in measured.items():

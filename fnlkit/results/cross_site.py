@@ -61,12 +61,12 @@ def cross_site(run: "Run", dataset: "Dataset") -> dict[str, Any]:
 
 
 def alone(run: "Run") -> bool:
-    """Return whether the sites of a run trained alone, so that the run has no common model."""
+    """Whether the sites of a run trained alone, so that the run has no common model."""
     return "own" in needs_of(run)
 
 
 def _of_single_sites(run):
-    """Return the settings of a training of each site alone, for as many rounds as the run visited a site on average."""
+    """Settings of a training of each site alone, for as many rounds as the run visited a site on average."""
     same = {"optimizer": "fedavg", "aggregator": "mean", "selector": "uniform", "fraction": 1.0, "memorization": False}
     same |= {"select": "last", "patience": 0, "measure": "auto", "method": "local", "eval_every": 10**9}
     visits = max(1, round(run.settings["rounds"] * run.settings["fraction"]))
@@ -74,7 +74,7 @@ def _of_single_sites(run):
 
 
 def _own_models(run, experiment):
-    """Return each site's local weights (N, P + Q), of a run of ``local`` or after a training."""
+    """Collect each site's local weights (N, P + Q), of a run of ``local`` or after a training."""
     models, members = run.memory.get("state/own"), experiment.clients.members
     if alone(run) and models is not None and len(models) == len(members):
         return models[torch.argsort(run.memory["state/own/clients"])]

@@ -81,7 +81,7 @@ def personal(run: "Run", dataset: "Dataset") -> dict[str, Any]:
 
 
 def held_out_experiment(run: "Run", dataset: "Dataset", changes: dict[str, Any]) -> tuple[Any, np.ndarray, np.ndarray, Chosen]:
-    """Return an Experiment with a run's settings for predictions, and sites, labels and samples that are held out.
+    """Make an Experiment with a run's settings for predictions; also sites, labels and samples that are held out.
 
     Parameters
     ----------
