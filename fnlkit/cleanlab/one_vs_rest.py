@@ -59,12 +59,7 @@ def class_pairs(has: np.ndarray, probs: np.ndarray) -> Iterator[tuple[np.ndarray
 
 
 def joint_scores(
-    has: np.ndarray,
-    probs: np.ndarray,
-    *,
-    method: Method,
-    adjust_pred_probs: bool = False,
-    sites: ArrayLike | None = None,
+    has: np.ndarray, probs: np.ndarray, *, method: Method, adjust_pred_probs: bool = False, sites: ArrayLike | None = None
 ) -> NDArray[np.float64]:
     """Score each sample (n,) in 0..1: the scores of its classes, from highest to lowest, averaged exponentially.
 

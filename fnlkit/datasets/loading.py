@@ -229,12 +229,7 @@ def ledger_path(chosen: str | os.PathLike[str] | None, dataset: str) -> str | os
 
 
 def new_samples(
-    like: Any,
-    source: str,
-    *,
-    unlabeled: bool = False,
-    skip_damaged: bool = False,
-    say: Callable[[str], object] | None = None,
+    like: Any, source: str, *, unlabeled: bool = False, skip_damaged: bool = False, say: Callable[[str], object] | None = None
 ) -> tuple[list[str], np.ndarray | Rows]:
     """Read (names, samples) of new data; see fnlkit.datasets.new_data."""
     from fnlkit.datasets import new_data

@@ -48,13 +48,7 @@ class Targets:
 
 
 def read_targets(
-    table: Table,
-    column: str,
-    *,
-    task: str = "",
-    true: str | None = None,
-    others: Collection[str] = (),
-    of_site: bool = False,
+    table: Table, column: str, *, task: str = "", true: str | None = None, others: Collection[str] = (), of_site: bool = False
 ) -> Targets:
     """Read the Targets in the label column of a table.
 

@@ -38,14 +38,7 @@ FLOWER = {"oldest": "1.41", "newer": "1.43", "target": "1.41.0"}  # as in the ex
 _ALWAYS = ("method", "fraction", "rounds", "seed")
 
 
-def describe(
-    dataset: "Dataset",
-    settings: Settings,
-    *,
-    backbone: str = "",
-    scaling: Any = "project",
-    **about: Any,
-) -> Project:
+def describe(dataset: "Dataset", settings: Settings, *, backbone: str = "", scaling: Any = "project", **about: Any) -> Project:
     """Describe a deployment as a Project.
 
     Parameters
@@ -86,11 +79,7 @@ def describe(
     return project
 
 
-def write_project(
-    folder: str | os.PathLike[str],
-    project: Project,
-    more: Callable[..., Any] | None = None,
-) -> list[Path]:
+def write_project(folder: str | os.PathLike[str], project: Project, more: Callable[..., Any] | None = None) -> list[Path]:
     """Write a Flower project to a new or empty folder and return the paths of its files.
 
     Parameters

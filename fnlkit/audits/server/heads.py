@@ -58,10 +58,7 @@ def compare_columns(firsts: list[dict[str, np.ndarray]]) -> tuple[np.ndarray, li
 
 
 @on_one_blas_thread
-def make_heads(
-    firsts: list[dict[str, Any]],
-    scale: tuple[np.ndarray, np.ndarray] | None = None,
-) -> dict[str, np.ndarray]:
+def make_heads(firsts: list[dict[str, Any]], scale: tuple[np.ndarray, np.ndarray] | None = None) -> dict[str, np.ndarray]:
     """Make the message to the sites: for each one a classifier from the sums of the others.
 
     Sites with other inputs than most sites enter no classifier but are judged.

@@ -222,12 +222,7 @@ def expected_counts(
 
 @on_one_blas_thread
 def conclude(
-    firsts: list[dict[str, np.ndarray]],
-    seconds: list[dict[str, np.ndarray]],
-    *,
-    epsilon: float,
-    delta: float,
-    named: Names,
+    firsts: list[dict[str, np.ndarray]], seconds: list[dict[str, np.ndarray]], *, epsilon: float, delta: float, named: Names
 ) -> tuple[list[SiteAudit], np.ndarray, np.ndarray]:
     """Conclude as fnlkit.audits.server.conclusion.conclude: (rows of the sites, T[true, given], expected counts (N, C, C))."""
     noise = noise_of(epsilon, delta, firsts[0]["sums"].shape[1])

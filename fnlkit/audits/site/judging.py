@@ -114,11 +114,7 @@ def _empty_reply(changes, classes, samples, width, agreed_scale, seed):
 
 
 def adjust(
-    p: np.ndarray,
-    labels: np.ndarray,
-    known: np.ndarray,
-    trained_shares: np.ndarray | None,
-    reviewed: np.ndarray | None = None,
+    p: np.ndarray, labels: np.ndarray, known: np.ndarray, trained_shares: np.ndarray | None, reviewed: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Adapt the classifier's classes to the site: (predicted (C, C), probabilities (n, C)).
 

@@ -11,14 +11,7 @@ if TYPE_CHECKING:
 
 
 def learn_slack_compiled(
-    client: "Client",
-    model: "LocalModel",
-    received: "Received",
-    *,
-    correction: str,
-    lr: float,
-    epochs: int,
-    batch_size: int,
+    client: "Client", model: "LocalModel", received: "Received", *, correction: str, lr: float, epochs: int, batch_size: int
 ) -> None:
     """Learn the slack on a transition matrix, as `fnlkit.methods.t_revision.revise`."""
     estimated = client.state.setdefault("estimated", client.state["transition"].double())

@@ -61,13 +61,7 @@ def summarize_with_noise(
 
 
 def judge_with_noise(
-    client: "Client",
-    model: "LocalModel",
-    received: "Received",
-    *,
-    scale: Any = None,
-    seed: int = 0,
-    **terms: float,
+    client: "Client", model: "LocalModel", received: "Received", *, scale: Any = None, seed: int = 0, **terms: float
 ) -> dict[str, torch.Tensor]:
     """Reply the counts of `fnlkit.audits.site.private.judge_with_noise`, and keep the judgment of each sample."""
     samples, head = Samples.of(client), {name: values.numpy() for name, values in received.items()}
