@@ -37,7 +37,7 @@ from pathlib import Path
 from typing import Any
 
 import numba
-from numba.core import compiler, environment, serialize
+from numba.core import codegen, compiler, environment, serialize
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.runtime import rtsys
 
@@ -269,8 +269,49 @@ class _Shelf:
         """Do nothing: files of other source versions have other names and are never read."""
 
 
+# `_Part` uses internals of this version of numba.  With other versions the first compilation takes longer; results are equal.
+KNOWN = numba.version_info[:2] == (0, 68)
+
+
+class _PartLibrary(codegen.JITCodeLibrary):
+    """Code of a part: not optimized, not translated, and without a variable for its environment."""
+
+    def _optimize_functions(self, module: Any) -> None:
+        pass
+
+    def _optimize_final_module(self) -> None:
+        pass
+
+    def _finalize_final_module(self) -> None:
+        self._finalized = True
+
+    def get_pointer_to_function(self, name: str) -> int:
+        self._ensure_finalized()
+        return 0
+
+    @property
+    def codegen(self) -> Any:
+        return self
+
+    def set_env(self, name: str, environment: Any) -> None:
+        pass
+
+
+class _Part(compiler.CompilerBase):
+    """Compiler of functions that are only called by kernels: the kernel that calls them optimizes and translates them.
+
+    numba optimizes every function twice and translates it to machine code, although a part is never called alone.
+    """
+
+    def define_pipelines(self) -> list[Any]:
+        self.state.library = _PartLibrary(self.state.targetctx.codegen(), self.state.func_id.func_qualname)
+        return [compiler.DefaultPassBuilder.define_nopython_pipeline(self.state)]
+
+
+_PART = {"no_cpython_wrapper": True} | ({"pipeline_class": _Part} if KNOWN else {})
 # No kernel is called from C.
-_OPTIONS = {"nogil": True, "error_model": "numpy", "fastmath": {"contract", "reassoc"}, "no_cfunc_wrapper": True}
+_STRICT = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
+_FAST = {**_STRICT, "fastmath": {"contract", "reassoc"}}
 
 
 def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -284,12 +325,25 @@ def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     >>> twice(3)
     6
     """
-    compiled = numba.njit(**_OPTIONS)(function)
+    compiled = numba.njit(**_FAST)(function)
     if "<locals>" not in function.__qualname__ and function.__module__.startswith("fnlkit."):
         _Shelf(function).install(compiled)
     return compiled
 
 
+def strict_kernel(function: Callable[..., Any], module: str) -> Callable[..., Any]:
+    """Compile `function`, which was defined in another function, like a kernel of `module` but without fastmath."""
+    function.__module__, function.__qualname__ = module, function.__name__
+    compiled = numba.njit(**_STRICT)(function)
+    _Shelf(function).install(compiled)
+    return compiled
+
+
 def inline(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile `function` as a part of each kernel that calls it; it is never cached separately or called from Python."""
-    return numba.njit(inline="never", no_cpython_wrapper=True, **_OPTIONS)(function)
+    return numba.njit(**_FAST, **_PART)(function)
+
+
+def strict(function: Callable[..., Any]) -> Any:
+    """Compile `function` like `inline` but without fastmath: sums are evaluated in source order."""
+    return numba.njit(**_STRICT, **_PART)(function)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fnlkit._kernels._compile import strict
 from fnlkit._kernels.fused.step import Descent, descend
-from fnlkit._kernels.fused.tile import LANES, dot_products, strict, tile_product
+from fnlkit._kernels.fused.tile import LANES, dot_products, tile_product
 
 if TYPE_CHECKING:
     import numpy as np

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fnlkit._kernels.fused.tile import strict
+from fnlkit._kernels._compile import strict
 
 
 class Samples(NamedTuple):

@@ -18,10 +18,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fnlkit._kernels._compile import strict
 from fnlkit._kernels.fused.dense import pitch_for
 from fnlkit._kernels.fused.input import Frame, input_shape
 from fnlkit._kernels.fused.step import descend
-from fnlkit._kernels.fused.tile import LANES, patch_sum, strict, tile_product
+from fnlkit._kernels.fused.tile import LANES, patch_sum, tile_product
 from fnlkit._kernels.fused.training import Linear, linear_layers, linear_memory, network_kernel
 
 _SIDE, _KERNEL = 32, 5

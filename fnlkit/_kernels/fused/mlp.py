@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fnlkit._kernels._compile import strict
 from fnlkit._kernels.fused.dense import pitch_for
 from fnlkit._kernels.fused.input import Frame, input_shape
-from fnlkit._kernels.fused.tile import strict
 from fnlkit._kernels.fused.training import Linear, linear_layers, linear_memory, network_kernel
 
 

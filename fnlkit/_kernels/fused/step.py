@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fnlkit._kernels.fused.tile import strict
+from fnlkit._kernels._compile import strict
 
 _FIRST, _SECOND, _TINY = 0.9, 0.999, 1e-8  # of torch.optim.Adam
 

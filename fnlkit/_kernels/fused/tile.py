@@ -16,62 +16,13 @@ that all positions are valid.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
-import llvmlite.binding as llvm
 import llvmlite.ir as ir
-from numba import njit, version_info
 from numba.core import cgutils, types
-from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.extending import intrinsic
 
-from fnlkit._kernels._compile import _Shelf
-
 LANES = 16
-# `_Part` uses internals of this version of numba.  With other versions the first compilation takes longer; results are equal.
-KNOWN = version_info[:2] == (0, 68)
-
-
-def _declare_environment(library):
-    """Finish a library without machine code: numba writes only to the variable with the environment of the function."""
-    names = [each.name for each in library._final_module.global_variables if each.name.startswith("_ZN08NumbaEnv")]
-    module = llvm.parse_assembly("".join(f'@"{name}" = common global i8* null\n' for name in names))
-    library._codegen._add_module(module)
-    library._codegen._engine.finalize_object()
-    library._finalized = True
-
-
-class _Part(CompilerBase):
-    """Compiler of functions that are only called by kernels: the kernel that calls them optimizes and translates them.
-
-    numba optimizes every function and translates it to machine code, although a part is never called alone.
-    """
-
-    def define_pipelines(self) -> list[Any]:
-        library = self.state.targetctx.codegen().create_library(self.state.func_id.func_qualname)
-        library.enable_object_caching()
-        library._optimize_final_module = lambda: None
-        library._finalize_final_module = partial(_declare_environment, library)
-        self.state.library = library
-        return [DefaultPassBuilder.define_nopython_pipeline(self.state)]
-
-
-def strict(function: Callable[..., Any]) -> Any:
-    """Compile `function` without fastmath, as a part of the kernels that call it: sums are evaluated in source order.
-
-    It cannot be called from Python.  The code that converts arguments would take half of the compilation.
-    """
-    part = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True} | ({"pipeline_class": _Part} if KNOWN else {})
-    return njit(nogil=True, error_model="numpy", **part)(function)
-
-
-def strict_kernel(function: Callable[..., Any], module: str) -> Callable[..., Any]:
-    """Compile `function`, which was defined in another function, like a kernel of `module` but without fastmath."""
-    function.__module__, function.__qualname__ = module, function.__name__
-    compiled = njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True)(function)
-    _Shelf(function).install(compiled)
-    return compiled
 
 
 class _Emitter:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fnlkit._kernels._compile import strict, strict_kernel
 from fnlkit._kernels.fused.dense import (
     dense_backward_input,
     dense_forward,
@@ -22,7 +23,6 @@ from fnlkit._kernels.fused.dense import (
 )
 from fnlkit._kernels.fused.input import Augment, Batch, Samples, augment_of, choose, empty_batch, load_batch
 from fnlkit._kernels.fused.step import Descent, adapt, descend, descent_of, pull_at
-from fnlkit._kernels.fused.tile import strict, strict_kernel
 
 TRAIN, FORWARD, BACKWARD = range(3)
 
