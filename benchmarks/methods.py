@@ -62,10 +62,11 @@ class Passes:
             module.advance = self._counted(module.advance)
 
     def _counted(self, kernel):
-        def call(mode, theta, velocity, memory, places, net, samples, offset, targets, order, who, begin, end, *rest):
+        def call(mode, theta, velocity, *given):
+            offset, _, order, who, begin, end = given[5:11]
             taken = sum(int((order[k, a:b] >= 0).sum()) for k, a, b in zip(who, begin, end, strict=True))
             self.count += self._cost.get(mode, 1) * taken * (len(theta) // len(offset))
-            return kernel(mode, theta, velocity, memory, places, net, samples, offset, targets, order, who, begin, end, *rest)
+            return kernel(mode, theta, velocity, *given)
 
         return call
 

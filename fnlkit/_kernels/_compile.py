@@ -334,7 +334,7 @@ def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
 def strict_kernel(function: Callable[..., Any], module: str) -> Callable[..., Any]:
     """Compile `function`, which was defined in another function, like a kernel of `module` but without fastmath."""
     function.__module__, function.__qualname__ = module, function.__name__
-    compiled = numba.njit(**_STRICT)(function)
+    compiled = numba.njit(_nrt=False, **_STRICT)(function)
     _Shelf(function).install(compiled)
     return compiled
 
@@ -346,4 +346,4 @@ def inline(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def strict(function: Callable[..., Any]) -> Any:
     """Compile `function` like `inline` but without fastmath: sums are evaluated in source order."""
-    return numba.njit(**_STRICT, **_PART)(function)
+    return numba.njit(_nrt=False, **_STRICT, **_PART)(function)

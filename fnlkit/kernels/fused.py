@@ -19,9 +19,9 @@ from numpy.typing import ArrayLike
 
 from fnlkit._kernels.fused import lenet5, mlp
 from fnlkit._kernels.fused.dense import SPARE
-from fnlkit._kernels.fused.input import Augment, Samples
+from fnlkit._kernels.fused.input import Augment, Samples, empty_batch
 from fnlkit._kernels.fused.step import Descent
-from fnlkit._kernels.fused.training import BACKWARD, FORWARD, TRAIN, Targets
+from fnlkit._kernels.fused.training import BACKWARD, FORWARD, TRAIN, Scratch, Targets
 from fnlkit.core.errors import InputError
 
 _BLOCK = 10  # samples of a step in predictions
@@ -150,7 +150,7 @@ class FusedCohort:
         if self.order.size and (self.order.min() < -1 or (self.order.max((1, 2)) + self.offset).max() >= len(x)):
             span = f"{self.order.min()} ... {self.order.max()}"
             raise InputError(f"`order` must contain positions 0 ... {len(x) - 1} or -1, found {span}")
-        self.net = shape_of(single) if single[0] == "lenet5" else np.array(shape_of(single), np.int64)
+        self.net = shape_of(single)
         self.kernel, self.classes, self.width = _MODULES[single[0]], shape_of(single)[-1], width
         self.size, self.extra = theta.shape[1] // self.networks, theta.shape[1] - count
         self.samples = _samples(single, x, mean, std, image, real)
@@ -160,9 +160,9 @@ class FusedCohort:
         self.theta = self._spread(theta)
         self.start = self.theta.copy()
         self.velocity = np.zeros_like(self.theta)
-        memory, places = self.kernel.memory_for(tuple(map(int, self.net)), self.order.shape[2])
+        self.layers, memory, places = self.kernel.layers_of(self.net, self.order.shape[2])
         self.memory = _aligned(len(self.theta), memory, real)
-        self.places = np.zeros((len(self.theta), places), np.int32)
+        self.places = np.zeros((len(self.theta), self.order.shape[2], places), np.int32)
         self.targets = Targets(np.zeros(0, np.int64), np.zeros((0, 0), real), np.zeros(0, real), 0.0)
         self.descent = self._descent(steps, theta)
         self._none, self._nothing = np.zeros((0, 0, 0), real), np.zeros((0, 0), real)
@@ -204,7 +204,7 @@ class FusedCohort:
         """
         real, n, k = self.theta.dtype, len(y), len(self.order)
         y = _array("y", y, np.int64, (n,))
-        if n != max(self.samples.bytes.shape[0], self.samples.numbers.shape[0]):
+        if n != self.samples.shape[0]:
             raise InputError(f"`y` must have one label per sample, found shape ({n})")
         if y.size and (y.min() < 0 or y.max() >= self.classes):
             raise InputError(f"`y` must be in 0 ... {self.classes - 1}, found {y.min()} ... {y.max()}")
@@ -248,9 +248,9 @@ class FusedCohort:
         def advance(first: int, last: int) -> None:
             part, rows = slice(first, last), slice(first * per_client, last * per_client)
             self.kernel.advance(
-                mode, self.theta if theta is None else theta, self.velocity, self.memory, self.places, self.net, self.samples,
-                self.offset, self.targets, self.order, who[part], begin[part], end[part], self.descent, augment, logits[rows],
-                hidden[rows], extra[rows],
+                mode, self.theta if theta is None else theta, self.velocity, self.memory, self.places, self._scratch(augment),
+                self.layers, self.samples, self.offset, self.targets, self.order, who[part], begin[part], end[part],
+                self.descent, augment, logits[rows], hidden[rows], extra[rows],
             )  # fmt: skip
 
         per_client = len(logits) // max(len(who), 1)
@@ -259,6 +259,12 @@ class FusedCohort:
         else:
             ends = np.linspace(0, len(who), min(self.workers, len(who)) + 1).astype(int)
             list(self.threads.map(advance, ends[:-1], ends[1:]))
+
+    def _scratch(self, augment):
+        real, (_, _, width, channels) = self.theta.dtype, self.samples.shape
+        stride = self.kernel.stride_of(self.net) if augment.partner.shape[1] else 0
+        batch = empty_batch(self.order.shape[2], stride, width * channels, real)
+        return Scratch(batch, *np.empty((2, self.classes)), self.kernel.allocate(self.net, real))
 
     def _descent(self, steps, start):
         """Make the kernel's Descent."""
@@ -441,11 +447,11 @@ def _samples(net, x, mean, std, image, real):
     table = np.ascontiguousarray((scale - middle[:, None]) / spread[:, None])
     border = np.tile(table[:, 0], x.shape[2])
     if x.dtype == np.uint8:
-        return Samples(np.require(x, np.uint8, ["C", "W"]), np.zeros((0, 1, 1, 1), real), table, border)
+        return Samples(x.shape, np.require(x, np.uint8, ["C", "W"]).reshape(-1), np.zeros(0, real), table, border)
     numbers = x.astype(real, copy=False)
     if normal:
         numbers = (numbers - middle) / spread
-    return Samples(np.zeros((0, 1, 1, 1), np.uint8), np.require(numbers, real, ["C", "W"]), table, border)
+    return Samples(x.shape, np.zeros(0, np.uint8), np.require(numbers, real, ["C", "W"]).reshape(-1), table, border)
 
 
 def _augment(augment, order, picture):

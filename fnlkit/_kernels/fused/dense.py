@@ -126,15 +126,16 @@ def dense_step(
     pull: float,
 ) -> None:
     """Compute the gradient of a layer's weights and biases, five units at a time, and update them."""
-    x_row, row = pitch_for(width), pitch_for(units)
+    x_row, pitch = pitch_for(width), pitch_for(units)
     for o in range(0, units, _ROWS):
         for k in range(0, width, _BLOCK):
-            _five_by_block(scratch, k, x_row, deltas, deltas_at + o, x, x_at + k, 1, samples, 0, row, 0, x_row)
+            _five_by_block(scratch, k, x_row, deltas, deltas_at + o, x, x_at + k, 1, samples, 0, pitch, 0, x_row)
         for m in range(min(_ROWS, units - o)):
-            descend(theta, velocity, weight_at + (o + m) * width, scratch, m * x_row, width, descent, step, pull)
+            row = scratch[m * x_row : m * x_row + width]
+            descend(theta, velocity, weight_at + (o + m) * width, row, descent, step, pull)
     for o in range(units):
         total = theta.dtype.type(0)
         for b in range(samples):
-            total += deltas[deltas_at + b * row + o]
+            total += deltas[deltas_at + b * pitch + o]
         scratch[o] = total
-    descend(theta, velocity, weight_at + units * width, scratch, 0, units, descent, step, pull)
+    descend(theta, velocity, weight_at + units * width, scratch[:units], descent, step, pull)

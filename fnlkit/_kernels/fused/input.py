@@ -19,16 +19,18 @@ class Samples(NamedTuple):
 
     Attributes
     ----------
-    bytes : (n, H, W, C) uint8
-        Images, or an array without samples if `numbers` is used.
-    numbers : (n, H, W, C) real
-        Samples that need no normalization, or an array without samples.
+    shape : (n, H, W, C)
+    bytes : (n H W C,) uint8
+        Images, or an empty array if `numbers` is used.
+    numbers : (n H W C,) real
+        Samples that need no normalization, or an empty array.
     table : (C, 256) real
         Normalized value of each byte.
     border : (W * C,) real
         A row of values outside of the image.
     """
 
+    shape: tuple[int, int, int, int]
     bytes: np.ndarray
     numbers: np.ndarray
     table: np.ndarray
@@ -94,54 +96,24 @@ class Frame(NamedTuple):
 
 
 @strict
-def input_shape(samples: Samples) -> tuple[int, ...]:
-    """Return number, height, width and channels of the samples."""
-    return samples.bytes.shape if samples.bytes.shape[0] > 0 else samples.numbers.shape
-
-
-# The next two functions are called with a constant number of channels, with which the compiler unrolls the inner loop.
-@strict
-def _normalize(pixels, table, into, channels):
-    """Write the normalized bytes of a row."""
-    for column in range(pixels.size // channels):
-        for c in range(channels):
-            into[column * channels + c] = table[c, pixels[column * channels + c]]
-
-
-@strict
-def _mirror(line, into, width, channels):
-    """Write the pixels of a row in reverse order."""
-    for column in range(width):
-        for c in range(channels):
-            into[column * channels + c] = line[(width - 1 - column) * channels + c]
-
-
-@strict
-def _put(line, mirrored, adjacent, target, place, frame, width, channels):
-    """Write a row of pixels, mirrored or with pixels that are not adjacent, from ``target[place]`` on."""
-    into = target[place : place + width * channels]
-    if adjacent and channels == 1:
-        _mirror(line, into, width, 1)
-    elif adjacent and channels == 3:
-        _mirror(line, into, width, 3)
-    else:
-        for column in range(width):
-            pixel = (width - 1 - column if mirrored else column) * channels
-            for c in range(channels):
-                target[place + column * frame.pixel_stride + c * frame.channel_stride] = line[pixel + c]
-
-
-@strict
 def load_sample(
-    samples: Samples, index: int, augment: Augment, step: int, slot: int, target: np.ndarray, at: int, frame: Frame
+    samples: Samples,
+    index: int,
+    augment: Augment,
+    step: int,
+    slot: int,
+    target: np.ndarray,
+    at: int,
+    frame: Frame,
+    line: np.ndarray,
 ) -> float:
     """Write one sample from ``target[at]`` on; return 0, or NaN if the sample has NaN or infinite numbers.
 
     The gradients of the convolutions skip zeros, which would lose the NaN of zero times infinity.  The caller therefore adds
-    the returned number to the sample's logits, so that NaN or infinity in the data makes the weights NaN.
+    the returned number to the sample's logits, so that NaN or infinity in the data makes the weights NaN.  `line` (W C,) is
+    scratch.
     """
-    as_bytes = samples.bytes.shape[0] > 0
-    _, height, width, channels = input_shape(samples)
+    _, height, width, channels = samples.shape
     down = right = 0
     if augment.shift.shape[0]:
         down = augment.shift[step, slot, 0] - augment.pad
@@ -155,7 +127,6 @@ def load_sample(
     adjacent = frame.pixel_stride == channels and (channels == 1 or frame.channel_stride == 1)
     in_order = adjacent and not mirrored
     size = width * channels
-    line, raw, numbers = np.empty(size, target.dtype), samples.bytes.reshape(-1), samples.numbers.reshape(-1)
     for row in range(height):
         place, from_row = at + frame.start + row * frame.row_stride, row + down
         into = target[place : place + size] if in_order else line
@@ -167,21 +138,21 @@ def load_sample(
             into[k] = samples.border[k]
         start = ((index * height + from_row) * width + right) * channels
         inside = into[begin:end]
-        if as_bytes:
-            pixels = raw[start + begin : start + end]
-            if channels == 3:
-                _normalize(pixels, samples.table, inside, 3)
-            elif channels == 1:
-                _normalize(pixels, samples.table, inside, 1)
-            else:
-                _normalize(pixels, samples.table, inside, channels)
+        if samples.bytes.size:
+            pixels = samples.bytes[start + begin : start + end]
+            for c in range(channels):
+                for k in range(c, end - begin, channels):
+                    inside[k] = samples.table[c, pixels[k]]
         else:
-            pixels = numbers[start + begin : start + end]
+            numbers = samples.numbers[start + begin : start + end]
             for k in range(end - begin):
-                poison += pixels[k] * zero
-                inside[k] = pixels[k]
+                poison += numbers[k] * zero
+                inside[k] = numbers[k]
         if not in_order:
-            _put(line, mirrored, adjacent, target, place, frame, width, channels)
+            for c in range(channels):
+                for column in range(width):
+                    pixel = width - 1 - column if mirrored else column
+                    target[place + column * frame.pixel_stride + c * frame.channel_stride] = line[pixel * channels + c]
     if augment.center.shape[0]:
         top = augment.center[step, slot, 0] - augment.side // 2
         left = augment.center[step, slot, 1] - augment.side // 2
@@ -210,6 +181,8 @@ class Batch(NamedTuple):
         Inverse of `slots`.
     raw : (B stride,) real
         Samples before mixup; length 0 without mixup.
+    line : (W C,) real
+        Scratch for a row of a sample.
     """
 
     chosen: np.ndarray
@@ -218,20 +191,13 @@ class Batch(NamedTuple):
     poison: np.ndarray
     rows: np.ndarray
     raw: np.ndarray
+    line: np.ndarray
 
 
-@strict
-def empty_batch(room: int, augment: Augment, frame: Frame, real: Any) -> Batch:
-    """Return scratch for `load_batch`."""
-    raw = room * frame.stride if augment.partner.shape[0] else 0
-    return Batch(
-        np.empty(room, np.int64),
-        np.empty(room, np.int64),
-        np.empty(room, np.int64),
-        np.empty(room, real),
-        np.empty(room, np.int64),
-        np.zeros(raw, real),
-    )
+def empty_batch(room: int, stride: int, line: int, real: Any) -> Batch:
+    """Return memory for `load_batch`; a `stride` of 0 is enough without mixup."""
+    chosen, slots, mates, rows = np.empty((4, room), np.int64)
+    return Batch(chosen, slots, mates, np.empty(room, real), rows, np.zeros(room * stride, real), np.empty(line, real))
 
 
 @strict
@@ -258,24 +224,18 @@ def load_batch(
     for b in range(count):
         into = batch.raw if mixing else target
         at = b * frame.stride
-        batch.poison[b] = load_sample(samples, batch.chosen[b], augment, step, batch.slots[b], into, at, frame)
+        batch.poison[b] = load_sample(samples, batch.chosen[b], augment, step, batch.slots[b], into, at, frame, batch.line)
     if not mixing:
         return 1.0
-    for b in range(count):
-        batch.mates[b] = batch.rows[augment.partner[step, batch.slots[b]]]
-    mix_batch(batch, count, augment, step, target, frame)
-    for b in range(count):
-        batch.poison[b] += batch.poison[batch.mates[b]]
-    return augment.share[step]
-
-
-@strict
-def mix_batch(batch: Batch, count: int, augment: Augment, step: int, target: np.ndarray, frame: Frame) -> None:
-    """Write the samples of a step with mixup to `target`."""
     share, rest = target.dtype.type(augment.share[step]), target.dtype.type(1.0 - augment.share[step])
     for b in range(count):
+        mate = batch.rows[augment.partner[step, batch.slots[b]]]
+        batch.mates[b] = mate
         mine = batch.raw[b * frame.stride : (b + 1) * frame.stride]
-        other = batch.raw[batch.mates[b] * frame.stride : (batch.mates[b] + 1) * frame.stride]
+        other = batch.raw[mate * frame.stride : (mate + 1) * frame.stride]
         mixed = target[b * frame.stride : (b + 1) * frame.stride]
         for i in range(frame.stride):
             mixed[i] = share * mine[i] + rest * other[i]
+    for b in range(count):
+        batch.poison[b] += batch.poison[batch.mates[b]]
+    return augment.share[step]

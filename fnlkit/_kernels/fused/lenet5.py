@@ -20,10 +20,10 @@ import numpy as np
 
 from fnlkit._kernels._compile import strict
 from fnlkit._kernels.fused.dense import pitch_for
-from fnlkit._kernels.fused.input import Frame, input_shape
+from fnlkit._kernels.fused.input import Frame
 from fnlkit._kernels.fused.step import descend
 from fnlkit._kernels.fused.tile import LANES, patch_sum, tile_product
-from fnlkit._kernels.fused.training import Linear, linear_layers, linear_memory, network_kernel
+from fnlkit._kernels.fused.training import Layers, Linear, linear_layers, linear_of, network_kernel
 
 _SIDE, _KERNEL = 32, 5
 _MAPS1, _POOLED1 = 6, 14
@@ -38,7 +38,8 @@ _RUN2 = 2 * LANES  # a patch of the first pooled map: five runs of 30 numbers, p
 _PATCH2 = _KERNEL * _RUN2
 _TAPS2 = _KERNEL * _MAPS1
 _WEIGHTS2 = _MAPS2 * _MAPS1 * _KERNEL * _KERNEL
-_PLACES1, _PLACES2 = _MAPS1 * _POOLED1 * LANES, _PIXELS2 * _MAPS2
+_PLACES1 = _MAPS1 * _POOLED1 * LANES
+_CORNERS = _PLACES1 + _PIXELS2 * _MAPS2
 
 
 def _first_convolution(channels):
@@ -161,8 +162,8 @@ def _first_layer(theta, taps1, planes, channels, image_at, sums, best, pooled, a
 def _second_layer(theta, bias_at, taps2, pooled, at, sums, flat, flat_at, places, corners):
     """Compute convolution 2 with ReLU and pooling of one sample.
 
-    Writes 400 numbers of `flat` in PyTorch's order (map, row, column).  Writes by pixel and map `places` (25, 16), the start
-    of each maximum's patch in `pooled`, and `corners` (25, 16), the number of the maximum among the four candidates.
+    Writes 400 numbers of `flat` in PyTorch's order (map, row, column).  Writes by pixel and map `places` (400,), the start
+    of each maximum's patch in `pooled`, and `corners` (400,), the number of the maximum among the four candidates.
     """
     zero = theta.dtype.type(0)
     for i in range(_POOLED2):
@@ -174,7 +175,8 @@ def _second_layer(theta, bias_at, taps2, pooled, at, sums, flat, flat_at, places
             below = left + _CONV2 * LANES
             s2, s3 = sums[below : below + LANES], sums[below + LANES : below + 2 * LANES]
             pixel = i * _POOLED2 + j
-            place, which = places[pixel], corners[pixel]
+            own = pixel * _MAPS2
+            place, which = places[own : own + _MAPS2], corners[own : own + _MAPS2]
             here = np.int32(corner + 2 * j * _MAPS1)
             for m in range(LANES):
                 upper = s1[m] if s1[m] > s0[m] else s0[m]
@@ -205,7 +207,7 @@ def _second_layer_back(
             g = deltas[delta_at + m * _PIXELS2 + pixel]
             turned[pixel, m] = g
             weights[count] = g
-            sources[count] = places[pixel, m]
+            sources[count] = places[pixel * _MAPS2 + m]
             count += g != 0
             total += g
         bias_delta[m] += total
@@ -215,7 +217,7 @@ def _second_layer_back(
         corner = pixel // _POOLED2 * 2 * _ROW1 + pixel % _POOLED2 * 2 * _MAPS1
         c0 = c1 = c2 = c3 = 0
         for m in range(_MAPS2):
-            g, which, patch = turned[pixel, m], corners[pixel, m], m * _PATCH2
+            g, which, patch = turned[pixel, m], corners[pixel * _MAPS2 + m], m * _PATCH2
             taken = 1 if g != 0 else 0
             count = c0 if which == 0 else c1 if which == 1 else c2 if which == 2 else c3
             weights[which * _MAPS2 + count] = g
@@ -273,8 +275,8 @@ class _Scratch(NamedTuple):
     gradient: np.ndarray
 
 
-@strict
-def _allocate(net, real):
+def allocate(net: tuple[int, int], real: np.dtype) -> _Scratch:
+    """Return the scratch of a network."""
     return _Scratch(
         np.zeros(_SIDE * _SIDE * net[0] + LANES, real),
         np.empty(24 * LANES, real),
@@ -300,15 +302,13 @@ class _Front(NamedTuple):
     scratch: _Scratch
     images: np.ndarray  # (B stride,), see Frame
     pooled: np.ndarray
-    places1: np.ndarray
-    places2: np.ndarray
-    corners: np.ndarray
+    places: np.ndarray  # (B, ...) of convolution 1, of convolution 2, and corners
 
 
 @strict
 def _frame(samples):
     """Return the layout of images: pixel by pixel, channels adjacent, centered in 32 x 32."""
-    _, height, width, channels = input_shape(samples)
+    _, height, width, channels = samples.shape
     border = ((_SIDE - height) // 2 * _SIDE + (_SIDE - width) // 2) * channels
     return Frame(_SIDE * _SIDE * channels + LANES, border, _SIDE * channels, channels, 1)
 
@@ -320,14 +320,15 @@ def _forward(theta, front, samples):
     _pack(theta, channels, packed)
     bias2, stride = layout(channels)[1] + _WEIGHTS2, _SIDE * _SIDE * channels + LANES
     for b in range(samples):
+        places = front.places[b]
         _split(front.images, b * stride, channels, scratch.planes)
         _first_layer(
             theta, packed.taps1, scratch.planes, channels, b * stride, scratch.sums, scratch.best, front.pooled, b * _STRIDE1,
-            front.places1[b],
+            places[:_PLACES1],
         )  # fmt: skip
         _second_layer(
-            theta, bias2, packed.taps2, front.pooled, b * _STRIDE1, scratch.sums, flat, b * pitch_for(_FLAT), front.places2[b],
-            front.corners[b],
+            theta, bias2, packed.taps2, front.pooled, b * _STRIDE1, scratch.sums, flat, b * pitch_for(_FLAT),
+            places[_PLACES1:_CORNERS], places[_CORNERS:],
         )  # fmt: skip
 
 
@@ -352,50 +353,54 @@ def _backward(theta, velocity, front, samples, descent, step, pull):
     back.bias1[:] = 0
     back.bias2[:] = 0
     for b in range(samples):
+        places = front.places[b]
         _second_layer_back(
-            front.linear.deltas, b * pitch_for(_FLAT), front.places2[b], front.corners[b], front.packed.patches2, back.weights,
-            back.sources, back.turned, front.pooled, back.pooled, back.taps2, back.bias2,
+            front.linear.deltas, b * pitch_for(_FLAT), places[_PLACES1:_CORNERS], places[_CORNERS:], front.packed.patches2,
+            back.weights, back.sources, back.turned, front.pooled, back.pooled, back.taps2, back.bias2,
         )  # fmt: skip
         _first_layer_back(
-            back.pooled, front.pooled, b * _STRIDE1, front.places1[b], channels, back.weights, back.sources, front.images,
+            back.pooled, front.pooled, b * _STRIDE1, places[:_PLACES1], channels, back.weights, back.sources, front.images,
             back.taps1, back.bias1,
         )  # fmt: skip
     _unpack(back.taps2, _MAPS2, _MAPS1, _PATCH2, _RUN2, back.bias2, back.gradient)
-    descend(theta, velocity, conv2, back.gradient, 0, fc1 - conv2, descent, step, pull)
+    descend(theta, velocity, conv2, back.gradient[: fc1 - conv2], descent, step, pull)
     _unpack(back.taps1, _MAPS1, channels, _PATCH1, LANES, back.bias1, back.gradient)
-    descend(theta, velocity, conv1, back.gradient, 0, conv2 - conv1, descent, step, pull)
+    descend(theta, velocity, conv1, back.gradient[: conv2 - conv1], descent, step, pull)
 
 
 _PACKED = 3 * _KERNEL * _KERNEL * _MAPS1, _KERNEL * _TAPS2 * _MAPS2, _MAPS2 * _PATCH2  # the first for three channels
 
 
 @strict
-def _make(net, samples, batch, memory, places, scratch):
-    channels, classes = net
+def _make(layers, samples, batch, memory, places, scratch):
+    channels = samples.shape[3]
     images = batch * (_SIDE * _SIDE * channels + LANES)
     pooled = images + batch * _STRIDE1
     taps2 = pooled + _PACKED[0]
     patches2 = taps2 + _PACKED[1]
-    end, places2, corners = patches2 + _PACKED[2], batch * _PLACES1, batch * (_PLACES1 + _PLACES2)
+    end = patches2 + _PACKED[2]
     front = _Front(
         channels,
-        linear_layers(np.array((*WIDTHS, classes)), layout(channels)[2], batch, memory[end:]),
+        linear_of(layers, memory[end:]),
         _Packed(memory[pooled:taps2], memory[taps2:patches2], memory[patches2:end]),
         scratch,
         memory[:images],
         memory[images:pooled],
-        places[:places2].reshape(batch, _PLACES1),
-        places[places2:corners].reshape(batch, _PIXELS2, _MAPS2),
-        places[corners:].reshape(batch, _PIXELS2, _MAPS2),
+        places,
     )
     return front, front.images, _frame(samples)
 
 
-def memory_for(net: tuple[int, int], batch: int) -> tuple[int, int]:
-    """Return the lengths of `memory` and `places` of a network."""
-    first = batch * (_SIDE * _SIDE * net[0] + LANES + _STRIDE1) + sum(_PACKED)
-    return first + linear_memory((*WIDTHS, net[1]), batch), batch * (_PLACES1 + 2 * _PLACES2)
+def stride_of(net: tuple[int, int]) -> int:
+    """Return the distance between two samples of a batch."""
+    return _SIDE * _SIDE * net[0] + LANES
 
 
-# The network's description: (channels, classes).
-advance = network_kernel(__name__, _allocate, _make, _forward, _backward, True)
+def layers_of(net: tuple[int, int], batch: int) -> tuple[Layers, int, int]:
+    """Return the Layers, and the lengths of `memory` and of `places` of a sample."""
+    layers, memory = linear_layers((*WIDTHS, net[1]), layout.py_func(net[0])[2], batch)
+    return layers, memory + batch * (stride_of(net) + _STRIDE1) + sum(_PACKED), _CORNERS + _PIXELS2 * _MAPS2
+
+
+# A network's description `net`: (channels, classes).
+advance = network_kernel(__name__, _make, _forward, _backward, True)

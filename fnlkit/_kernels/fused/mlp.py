@@ -9,8 +9,8 @@ import numpy as np
 
 from fnlkit._kernels._compile import strict
 from fnlkit._kernels.fused.dense import pitch_for
-from fnlkit._kernels.fused.input import Frame, input_shape
-from fnlkit._kernels.fused.training import Linear, linear_layers, linear_memory, network_kernel
+from fnlkit._kernels.fused.input import Frame
+from fnlkit._kernels.fused.training import Layers, Linear, linear_layers, linear_of, network_kernel
 
 
 class _Front(NamedTuple):
@@ -19,16 +19,26 @@ class _Front(NamedTuple):
     linear: Linear
 
 
-@strict
-def _allocate(widths, real):
-    return np.zeros(0, real)
+def allocate(net: tuple[int, ...], real: np.dtype) -> tuple[()]:
+    """Return an empty tuple: no layers before the linear layers need scratch."""
+    return ()
+
+
+def stride_of(net: tuple[int, ...]) -> int:
+    """Return the distance between two samples of a batch."""
+    return pitch_for.py_func(net[0])
+
+
+def layers_of(net: tuple[int, ...], batch: int) -> tuple[Layers, int, int]:
+    """Return the Layers, and the lengths of `memory` and of `places` of a sample."""
+    return *linear_layers(net, 0, batch), 0
 
 
 @strict
-def _make(widths, samples, batch, memory, places, scratch):
-    _, height, columns, _ = input_shape(samples)
-    linear = linear_layers(widths, 0, batch, memory)
-    return _Front(linear), linear.values, Frame(pitch_for(widths[0]), 0, columns, 1, height * columns)
+def _make(layers, samples, batch, memory, places, scratch):
+    _, height, columns, _ = samples.shape
+    linear = linear_of(layers, memory)
+    return _Front(linear), linear.values, Frame(pitch_for(layers.widths[0]), 0, columns, 1, height * columns)
 
 
 @strict
@@ -41,10 +51,5 @@ def _backward(theta, velocity, front, samples, descent, step, pull):
     """Do nothing."""
 
 
-def memory_for(widths: tuple[int, ...], batch: int) -> tuple[int, int]:
-    """Return the lengths of `memory` and `places` of a network."""
-    return linear_memory(widths, batch), 0
-
-
-# The network's description: size of a sample, hidden units of each layer, number of classes (layers + 1,) int64.
-advance = network_kernel(__name__, _allocate, _make, _forward, _backward, False)
+# A network's description `net`: size of a sample, hidden units of each layer, number of classes.
+advance = network_kernel(__name__, _make, _forward, _backward, False)

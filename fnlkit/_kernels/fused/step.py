@@ -105,16 +105,13 @@ def descend(
     velocity: np.ndarray,
     start: int,
     gradient: np.ndarray,
-    at: int,
-    count: int,
     descent: Descent,
     step: int,
     pull: float,
 ) -> None:
-    """Move ``theta[start : start + count]`` against ``gradient[at : at + count]``, which is overwritten."""
-    w = theta[start : start + count]
-    v = velocity[start : start + count]
-    g = gradient[at : at + count]
+    """Move the weights from ``theta[start]`` on against their gradient, which is overwritten."""
+    g, count = gradient, gradient.size
+    w, v = theta[start : start + count], velocity[start : start + count]
     decay, momentum, rate = descent.decay, descent.momentum, descent.rate[step]
     if decay != 0:
         for i in range(count):

@@ -6,7 +6,7 @@ A network supplies the layers before its linear layers, the *front*; `network_ke
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,14 +21,14 @@ from fnlkit._kernels.fused.dense import (
     rectify,
     rows_for,
 )
-from fnlkit._kernels.fused.input import Augment, Batch, Samples, augment_of, choose, empty_batch, load_batch
+from fnlkit._kernels.fused.input import Augment, Batch, Samples, augment_of, choose, load_batch
 from fnlkit._kernels.fused.step import Descent, adapt, descend, descent_of, pull_at
 
 TRAIN, FORWARD, BACKWARD = range(3)
 
 
-class Linear(NamedTuple):
-    """Linear layers of a network, and memory for a batch.
+class Layers(NamedTuple):
+    """Linear layers of a network, and the memory of a batch.
 
     Attributes
     ----------
@@ -37,7 +37,21 @@ class Linear(NamedTuple):
     weights_at : (layers + 1,) int64
         Position of each layer's weights in the flat parameter vector, and their end.
     values_at : (layers + 2,) int64
-        Position of the input and of each layer's output in `values` and `deltas`, and the end.
+        Position of the input and of each layer's output in a batch's activations, and the end.
+    """
+
+    widths: np.ndarray
+    weights_at: np.ndarray
+    values_at: np.ndarray
+
+
+class Linear(NamedTuple):
+    """The fields of Layers, and memory for a batch.
+
+    Attributes
+    ----------
+    widths, weights_at, values_at
+        As in Layers.
     values, deltas : flat real
         Activations and their gradients.
     scratch : flat real
@@ -72,23 +86,39 @@ class Targets(NamedTuple):
     smoothing: float
 
 
+class Scratch(NamedTuple):
+    """Memory of a call that runs in one thread.
+
+    Attributes
+    ----------
+    batch : Batch
+    p, target : (C,) float64
+        Predicted and wanted probabilities of a sample.
+    front : tuple
+        Memory of the layers before the linear layers.
+    """
+
+    batch: Batch
+    p: np.ndarray
+    target: np.ndarray
+    front: Any
+
+
+def linear_layers(widths: Sequence[int], first: int, batch: int) -> tuple[Layers, int]:
+    """Return the Layers with weights from position `first` on for batches of `batch`, and the length of their memory."""
+    pitches = [pitch_for.py_func(width) for width in widths]
+    sizes = [units * (width + 1) for width, units in zip(widths, widths[1:], strict=False)]
+    values_at = np.cumsum([0, *pitches]) * rows_for.py_func(batch)
+    layers = Layers(np.array(widths, np.int64), np.cumsum([first, *sizes]), values_at)
+    return layers, 2 * int(values_at[-1]) + 5 * max(pitches)
+
+
 @strict
-def linear_layers(widths: np.ndarray, first: int, batch: int, memory: np.ndarray) -> Linear:
-    """Return the Linear of layers with weights from position `first` on, for batches of `batch`, in `memory`."""
-    weights_at, values_at = np.zeros(widths.size, np.int64), np.zeros(widths.size + 1, np.int64)
-    weights_at[0] = first
-    for layer in range(widths.size):
-        values_at[layer + 1] = values_at[layer] + rows_for(batch) * pitch_for(widths[layer])
-        if layer > 0:
-            weights_at[layer] = weights_at[layer - 1] + widths[layer] * (widths[layer - 1] + 1)
+def linear_of(layers: Layers, memory: np.ndarray) -> Linear:
+    """Return the layers with their memory."""
+    widths, weights_at, values_at = layers
     size = values_at[widths.size]
     return Linear(widths, weights_at, values_at, memory[:size], memory[size : 2 * size], memory[2 * size :])
-
-
-def linear_memory(widths: tuple[int, ...], batch: int) -> int:
-    """Return the length of the memory for `linear_layers`."""
-    pitches = [pitch_for.py_func(width) for width in widths]
-    return 2 * rows_for.py_func(batch) * sum(pitches) + 5 * max(pitches)
 
 
 @strict
@@ -108,6 +138,7 @@ def linear_backward(
     velocity: np.ndarray,
     linear: Linear,
     hidden: np.ndarray,
+    row: int,
     inputs: bool,
     count: int,
     descent: Descent,
@@ -118,8 +149,8 @@ def linear_backward(
 
     Parameters
     ----------
-    hidden : (B, width) real
-        Length 0: no additional gradient.
+    hidden : (r, B, width) real
+        The gradient is in row `row`; length 0: no additional gradient.
     inputs : bool
         Whether to compute the gradient of the input of the first layer.
     """
@@ -135,7 +166,7 @@ def linear_backward(
                 for b in range(count):
                     start = x_at + b * pitch_for(width)
                     for i in range(width):
-                        deltas[start + i] += hidden[b, i]
+                        deltas[start + i] += hidden[row, b, i]
         dense_step(theta, velocity, at, values, x_at, width, deltas, delta_at, units, count, scratch, descent, step, pull)
     if inputs:
         gate(deltas, values, linear.values_at[0], linear.widths[0], count)
@@ -186,17 +217,16 @@ def cross_entropy(
 
 
 @strict
-def copy_out(linear, layer, count, out):
-    """Write the outputs of a layer to `out` (B, width)."""
-    at, width = linear.values_at[layer], out.shape[1]
+def copy_out(linear, layer, count, out, row):
+    """Write the outputs of a layer to ``out[row]`` (B, width)."""
+    at, width = linear.values_at[layer], out.shape[2]
     for b in range(count):
         for j in range(width):
-            out[b, j] = linear.values[at + b * pitch_for(width) + j]
+            out[row, b, j] = linear.values[at + b * pitch_for(width) + j]
 
 
 def network_kernel(
     module: str,
-    allocate: Callable[..., Any],
     make: Callable[..., Any],
     front_forward: Callable[..., Any],
     front_backward: Callable[..., Any],
@@ -209,11 +239,9 @@ def network_kernel(
     Parameters
     ----------
     module : str
-    allocate : compiled function (net, real)
-        Returns scratch that does not last from call to call.
-    make : compiled function (net, samples, batch, memory, places, scratch)
+    make : compiled function (layers, samples, batch, memory, places, scratch)
         Returns (front, images, frame).  A batch of up to `batch` samples is loaded to `images`, as `frame` describes.
-        `memory` and `places` are flat arrays, real and int32, of one network.
+        `memory` (flat real) and `places` (B, ...) int32 are those of one network; `scratch` is ``Scratch.front``.
     front_forward : compiled function (theta, front, samples)
         Writes the input of the linear layers, ``front.linear``.
     front_backward : compiled function (theta, velocity, front, samples, descent, step, pull)
@@ -224,14 +252,15 @@ def network_kernel(
     Returns
     -------
     compiled function
-        ``advance(mode, theta, velocity, memory, places, net, samples, offset, targets, order, who, begin, end, descent,
-        augment, logits, hidden, head)``: the clients `who` (g,) each take the steps from `begin` (g,) to `end` (g,).
+        ``advance(mode, theta, velocity, memory, places, scratch, layers, samples, offset, targets, order, who, begin, end,
+        descent, augment, logits, hidden, head)``: the clients `who` (g,) each take the steps from `begin` (g,) to `end` (g,).
         K clients have M networks, M / K each with the same batches.
 
         mode : TRAIN local training with the cross entropy; FORWARD writes `logits` and `hidden`; BACKWARD updates the weights
         from the gradients `logits`, `hidden` and `head`, after FORWARD of the same step.
         theta, velocity : (M, P + H + SPARE) real; H weights follow those of the network.
-        memory, places : (M, ...) real and int32.  net : the network's description.  samples : Samples of all clients.
+        memory, places : (M, ...) real and (M, B, ...) int32.  scratch : Scratch.  layers : Layers.
+        samples : Samples of all clients.
         offset : (K,) int64, first sample of each client.  targets : Targets of all samples; only for TRAIN.
         order : (K, steps, B) int64, positions of samples, -1 for an empty place; a step without samples does nothing.
         descent : Descent.  augment : Augment with a leading axis K.
@@ -246,7 +275,8 @@ def network_kernel(
         velocity: np.ndarray,
         memory: np.ndarray,
         places: np.ndarray,
-        net: Any,
+        scratch: Scratch,
+        layers: Layers,
         samples: Samples,
         offset: np.ndarray,
         targets: Targets,
@@ -260,25 +290,14 @@ def network_kernel(
         hidden: np.ndarray,
         head: np.ndarray,
     ) -> None:
-        scratch, networks, row = allocate(net, theta.dtype), theta.shape[0] // offset.size, 0
-        none = np.zeros((0, 0), theta.dtype)
+        networks, row, batch = theta.shape[0] // offset.size, -1, scratch.batch
+        last, classes = layers.widths.size - 1, layers.widths[-1]
         for j in range(who.size):
             k = who[j]
             for m in range(k * networks, (k + 1) * networks):
-                front, images, frame = make(net, samples, order.shape[2], memory[m], places[m], scratch)
-                w, v, linear, mine, choices = (
-                    theta[m],
-                    velocity[m],
-                    front.linear,
-                    descent_of(descent, m),
-                    augment_of(augment, k),
-                )
-                last, classes = linear.widths.size - 1, linear.widths[-1]
-                batch, p, target = (
-                    empty_batch(order.shape[2], choices, frame, theta.dtype),
-                    np.zeros(classes),
-                    np.zeros(classes),
-                )
+                front, images, frame = make(layers, samples, order.shape[2], memory[m], places[m], scratch.front)
+                w, v, linear = theta[m], velocity[m], front.linear
+                mine, choices = descent_of(descent, m), augment_of(augment, k)
                 for step in range(begin[j], end[j]):
                     row += 1
                     count = choose(batch, order[k], step, offset[k])
@@ -290,23 +309,21 @@ def network_kernel(
                         linear_forward(w, linear, count)
                         spoil(linear, batch.poison, count)
                         if mode == TRAIN:
-                            cross_entropy(linear, targets, batch, share, count, p, target)
+                            cross_entropy(linear, targets, batch, share, count, scratch.p, scratch.target)
                         else:
-                            copy_out(linear, last, count, logits[row - 1])
+                            copy_out(linear, last, count, logits, row)
                             if hidden.shape[0]:
-                                copy_out(linear, last - 1, count, hidden[row - 1])
+                                copy_out(linear, last - 1, count, hidden, row)
                             continue
                     else:
                         for b in range(count):
                             for c in range(classes):
-                                linear.deltas[linear.values_at[last] + b * pitch_for(classes) + c] = logits[row - 1, b, c]
+                                linear.deltas[linear.values_at[last] + b * pitch_for(classes) + c] = logits[row, b, c]
                     pull = pull_at(mine, step, w)
-                    slopes = hidden[row - 1] if hidden.shape[0] else none
-                    linear_backward(w, v, linear, slopes, inputs, count, mine, step, pull)
+                    linear_backward(w, v, linear, hidden, row, inputs, count, mine, step, pull)
                     front_backward(w, v, front, count, mine, step, pull)
                     if head.shape[0]:
-                        size = head.shape[1]
-                        descend(w, v, linear.weights_at[last], head[row - 1], 0, size, mine, step, pull)
+                        descend(w, v, linear.weights_at[last], head[row], mine, step, pull)
                     if mine.first.size:
                         adapt(w, v, mine, step)
 
