@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
-from fnlkit._kernels._compile import inline, kernel
+from fnlkit._kernels._compile import inline, lean_kernel
 from fnlkit._kernels.lanes import (
     below,
     choose,
@@ -113,8 +114,35 @@ def estimate(logs: float, radius: float, use: int, k: int, published: bool) -> f
     return LARGEST if logs * LARGEST > -use else -use / logs
 
 
-@kernel
-def lid_rows(points: np.ndarray, offsets: np.ndarray, k: int, published: bool, start: int, stop: int, out: np.ndarray) -> None:
+class Scratch(NamedTuple):
+    """Memory for a client: coordinates of its points, squared distances, the smallest of them, and a point."""
+
+    columns: np.ndarray
+    squares: np.ndarray
+    short: np.ndarray
+    near: np.ndarray
+    mine: np.ndarray
+
+
+def scratch_for(points: np.ndarray, most: int, k: int) -> Scratch:
+    """Return the Scratch of clients with up to `most` points."""
+    width, (_, d), use = 64 // points.itemsize, points.shape, min(k, most)
+    padded = most + 4 * width
+    sizes = d * padded, padded, use + ROOM * width, use + 2 * width, d
+    return Scratch(*(np.empty(size, points.dtype) for size in sizes))
+
+
+@lean_kernel
+def lid_rows(
+    points: np.ndarray,
+    offsets: np.ndarray,
+    k: int,
+    published: bool,
+    start: int,
+    stop: int,
+    out: np.ndarray,
+    scratch: Scratch,
+) -> None:
     """Write the estimates of the rows start..stop to `out`.
 
     Parameters
@@ -124,9 +152,11 @@ def lid_rows(points: np.ndarray, offsets: np.ndarray, k: int, published: bool, s
     published : bool
         Use the formula of FedCorr's public code instead of the paper's formula.
     out : (n,) float64
+    scratch : Scratch
     """
     width = 64 // points.itemsize
     d = points.shape[1]
+    columns, squares, near, mine = scratch.columns, scratch.squares, scratch.near, scratch.mine
     client = 0
     row = start
     while row < stop:
@@ -142,16 +172,12 @@ def lid_rows(points: np.ndarray, offsets: np.ndarray, k: int, published: bool, s
             continue
         padded = (m + 4 * width - 1) // (4 * width) * (4 * width)
         # Store the points coordinate by coordinate, so that a vector contains one coordinate of `width` points.
-        columns = np.empty(d * padded, points.dtype)
         for c in range(d):
             for j in range(m):
                 columns[c * padded + j] = points[first + j, c]
             for j in range(m, padded):
                 columns[c * padded + j] = math.inf
-        squares = np.empty(padded, points.dtype)
-        short, near = np.empty(use + ROOM * width, points.dtype), np.empty(use + 2 * width, points.dtype)
-        mine = np.empty(d, points.dtype)
-        guess = points.dtype.type(0)
+        short, guess = scratch.short[: use + ROOM * width], points.dtype.type(0)
         for i in range(row, end):
             for c in range(d):
                 mine[c] = points[i, c]

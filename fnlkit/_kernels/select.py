@@ -12,7 +12,8 @@ within a radius, they are packed together, and the remaining search is in the fi
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from fnlkit._kernels._compile import inline
 from fnlkit._kernels.lanes import (
@@ -28,10 +29,6 @@ from fnlkit._kernels.lanes import (
     splat,
     store,
 )
-
-if TYPE_CHECKING:
-    import numpy as np
-
 
 # Length of `short` in addition to k, in vectors.
 ROOM = 5
@@ -124,7 +121,7 @@ def kth_smallest(values: np.ndarray, padded: int, k: int, guess: float, short: n
     zero = values.dtype.type(0)
     room = len(short) - width
     low, high = as_integer(zero) - 1, as_integer(values.dtype.type(math.inf)) - 1
-    below, within = 0, padded
+    below, within = np.int64(0), padded  # a literal 0 would compile `narrow` twice
     trial = min(max(as_integer(guess), 0), high)
     if not guess > 0:
         trial = low + (high - low >> 1)

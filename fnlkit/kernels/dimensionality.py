@@ -84,7 +84,8 @@ def lid(
         points = np.ldexp(points, -exponent)
 
     def work(start: int, stop: int) -> None:
-        compiled.lid_rows(points, offsets, k, variant == "fedcorr", start, stop, out)
+        scratch = compiled.scratch_for(points, int(np.diff(offsets).max(initial=0)), k)
+        compiled.lid_rows(points, offsets, k, variant == "fedcorr", start, stop, out, scratch)
 
     run(work, even(len(points), 4 * threads if threads > 1 else 1), threads)
     return out

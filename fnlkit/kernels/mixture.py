@@ -7,7 +7,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fnlkit._kernels.mixture import mixture
+from fnlkit._kernels.mixture import Scratch, mixture
+
+# Shift of the centers at which k-means ends, in variances, as in scikit-learn.
+_SHIFT = 1e-4
 
 
 class TwoComponents(NamedTuple):
@@ -53,13 +56,30 @@ def gaussians(
     Importing sklearn takes two seconds, and a fit of 200 numbers takes about as long as a client's local training.
     """
     points = np.ascontiguousarray(points, np.float64)
-    draws = np.random.RandomState(seed)
-    first = int(draws.choice(len(points), p=np.full(len(points), 1 / len(points))))
-    uniforms = draws.uniform(size=2)
-    share, means, covariances, weights = mixture(points, points.mean(axis=0), first, uniforms, steps, tolerance, ridge)
+    n, dims = points.shape
+    centered = points - points.mean(axis=0)
+    scratch = Scratch(_first_centers(centered, seed), np.empty((2, dims)), np.empty(2), np.empty((dims, dims)), np.empty(dims))
+    share, means, covariances, weights = np.zeros((n, 2)), np.empty((2, dims)), np.zeros((2, dims, dims)), np.empty(2)
+    least = _SHIFT * float(np.square(centered).mean())
+    mixture(points, centered, least, steps, tolerance, ridge, share, means, covariances, weights, scratch)
     upper = np.triu_indices(points.shape[1], 1)
     covariances[:, upper[0], upper[1]] = covariances[:, upper[1], upper[0]]
     return share, means, covariances, weights
+
+
+def _first_centers(x, seed):
+    """Return the centers (2, D) of k-means++: a random point, and the better of two points drawn by squared distance.
+
+    Squared distances are rounded as in scikit-learn: equal distances can differ, and decide ties.
+    """
+    draws = np.random.RandomState(seed)
+    first = int(draws.choice(len(x), p=np.full(len(x), 1 / len(x))))
+    squares = np.square(x).sum(1)
+    near = np.maximum(0.0, -2 * (x @ x[first]) + squares[first] + squares)
+    running = np.cumsum(near)
+    drawn = np.minimum(np.searchsorted(running, draws.uniform(size=2) * running[-1]), len(x) - 1)
+    left = np.minimum(near[:, None], np.maximum(0.0, -2 * (x @ x[drawn].T) + squares[drawn] + squares[:, None])).sum(0)
+    return x[[first, drawn[left.argmin()]]]
 
 
 def two_components(values: ArrayLike, *, seed: int = 0) -> TwoComponents:
