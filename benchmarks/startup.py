@@ -3,6 +3,7 @@
     python -m benchmarks.startup [--repeats 3] [--only TEXT ...] [--against COMMIT] [--busy]
     python -m benchmarks.startup --all
     python -m benchmarks.startup --readme
+    python -m benchmarks.startup --kernels
 
 Without --all, only the commands of README's pipe and audit, report and plot run: about 130 CPU seconds, most of it audit.
 
@@ -11,7 +12,8 @@ first use of a method runs with an empty cache of compiled kernels.  CPU seconds
 wall seconds the median.  With --against an older commit of the repository runs in turn with this one, with the same installed
 packages, and the ratio of the medians is printed.  --busy runs each command alone and beside a busy process on one of two
 cores, and prints the ratio.  --readme runs the first command of README.md in a clone of the repository and a new virtual
-environment, and prints its parts.  Bytecode is written and read as users do, whatever PYTHONDONTWRITEBYTECODE is here.
+environment, and prints its parts.  --kernels compiles all kernels and prints the CPU seconds of each.  Bytecode is written
+and read as users do, whatever PYTHONDONTWRITEBYTECODE is here.
 """
 
 import argparse
@@ -185,6 +187,31 @@ def readme():
             )
 
 
+def kernels():
+    """Compile all kernels with an empty cache, and print the CPU seconds of each; the first one also loads the compiler."""
+    with tempfile.TemporaryDirectory() as name:
+        os.environ["NUMBA_CACHE_DIR"] = name
+        from numba.core import event
+
+        from fnlkit.pipeline.compiling import compile_kernels
+
+        class Listener(event.Listener):
+            depth = 0
+
+            def on_start(self, event):
+                self.depth, self.began = self.depth + 1, time.process_time() if self.depth == 0 else self.began
+
+            def on_end(self, event):
+                self.depth -= 1
+                if self.depth == 0:
+                    function, kinds = event.data["dispatcher"].py_func, str(event.data["args"])
+                    seconds, real = time.process_time() - self.began, "float32" if "float32" in kinds else "float64"
+                    print(f"{function.__module__}.{function.__qualname__:24} {real}{seconds:7.2f}", flush=True)
+
+        event.register("numba:compile", Listener())
+        compile_kernels()
+
+
 @contextlib.contextmanager
 def older(commit):
     """Unpack a commit of this repository so that PYTHONPATH makes it importable, and yield the folder."""
@@ -236,11 +263,15 @@ def main():
     parser.add_argument("--only", nargs="*", default=[""], metavar="TEXT", help="run only rows with one of these texts")
     parser.add_argument("--all", action="store_true", help="run every command, the help pages, and loading of kernels")
     parser.add_argument("--readme", action="store_true", help="run only the first command of README.md, installation included")
+    parser.add_argument("--kernels", action="store_true", help="compile all kernels and print the CPU seconds of each")
     parser.add_argument("--against", metavar="COMMIT", help="commit that runs in turn with this one, for a ratio")
     parser.add_argument("--busy", action="store_true", help="run each command also beside a busy process, for a ratio")
     options = parser.parse_args()
     if options.readme:
         readme()
+        return
+    if options.kernels:
+        kernels()
         return
     if options.against and options.busy:
         parser.error("--against and --busy are two measurements; write one of them")
