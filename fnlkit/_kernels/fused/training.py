@@ -5,8 +5,9 @@ A network supplies the layers before its linear layers, the *front*; `network_ke
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -104,7 +105,8 @@ class Scratch(NamedTuple):
     front: Any
 
 
-def linear_layers(widths: Sequence[int], first: int, batch: int) -> tuple[Layers, int]:
+@functools.lru_cache(64)
+def linear_layers(widths: tuple[int, ...], first: int, batch: int) -> tuple[Layers, int]:
     """Return the Layers with weights from position `first` on for batches of `batch`, and the length of their memory."""
     pitches = [pitch_for.py_func(width) for width in widths]
     sizes = [units * (width + 1) for width, units in zip(widths, widths[1:], strict=False)]
