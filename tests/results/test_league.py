@@ -113,7 +113,9 @@ def test_a_submitted_method_has_the_scores_of_the_same_runs_in_the_league():
     stored = league.read_rows()
     mine = [row | {"method": "mine.py:m"} for row in stored if row["method"] == "slr"]
     league.check(mine, stored)
-    cells = [cell for cell in split_complete(league.stored_cells())[0] if cell["method"] in ("slr", "fedavg", *league.REFERENCES)]
+    cells = [
+        cell for cell in split_complete(league.stored_cells())[0] if cell["method"] in ("slr", "fedavg", *league.REFERENCES)
+    ]
     joined = League([*cells, *league.cells_of(mine)])
     lines = [league.score_line(joined, name) for name in ("mine.py:m", "slr")]
     # The probabilities are drawn anew for each name.
