@@ -30,7 +30,7 @@ def describe(artifact: Artifact, source: str = "-", digest: str | None = None) -
     digest : str or None
         The SHA-256 in the file. Default: computed.
     """
-    out = {
+    facts = {
         "kind": artifact.kind,
         **_progress(artifact),
         "sha256": digest or files.digest(artifact),
@@ -42,10 +42,10 @@ def describe(artifact: Artifact, source: str = "-", digest: str | None = None) -
         "meta": artifact.meta,
     }
     if text := _conventions(artifact):
-        out["conventions"] = text
+        facts["conventions"] = text
     federation = _federation(artifact, source)
     if federation is not None:
-        out |= {
+        facts |= {
             "dataset": federation.dataset,
             "classes": federation.classes,
             "clients": len(federation),
@@ -53,8 +53,8 @@ def describe(artifact: Artifact, source: str = "-", digest: str | None = None) -
             "noise": summary(federation),
         }
         if tables.has_judgment(federation):
-            out["estimates"] = {**federation.meta.get("estimate", {}), **tables.estimate_facts(federation)}
-    return out
+            facts["estimates"] = {**federation.meta.get("estimate", {}), **tables.estimate_facts(federation)}
+    return facts
 
 
 def show(artifact: Artifact, source: str = "-", digest: str | None = None, *, everything: bool = False) -> None:

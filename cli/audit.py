@@ -65,17 +65,17 @@ def command(file: str, html: str | None, pictures: int, as_json: bool, output: s
     talk = console()
     say = lambda text: talk.print(text, style="dim", soft_wrap=True)  # noqa: E731
     with bar("sites") as progress:
-        found = fnlkit.audit(Federation.read(file), say=say, progress=progress, **options)
+        audited = fnlkit.audit(Federation.read(file), say=say, progress=progress, **options)
     judged = "judged.npz" if output == "-" else output
     if html:
-        found.write_html(html, judged, pictures=pictures)
+        audited.write_html(html, judged, pictures=pictures)
     if as_json:
-        click.echo(json.dumps(found.facts))
+        click.echo(json.dumps(audited.facts))
     else:
-        for part in fit_results(found.facts, judged, page=html):
+        for part in fit_results(audited.facts, judged, page=html):
             talk.print(part, soft_wrap=isinstance(part, str))
     if output != "-" or not as_json:
-        emit(found.federation, output, shown=not as_json)
+        emit(audited.federation, output, shown=not as_json)
 
 
 def fit_results(facts: dict[str, Any], judged: str = "", page: str | None = None) -> list[Any]:
@@ -110,7 +110,7 @@ def results(
     from fnlkit.audits import report
 
     sites = report.sites_of(facts)
-    out: list[Any] = [printable(report.answer(sites, None if everything else MOST_NAMES))]
+    lines: list[Any] = [printable(report.answer(sites, None if everything else MOST_NAMES))]
     listed = sites if everything or len(sites) <= MOST_SITES else [row for row in sites if report.needs_a_look(row)]
     heads = ["site", "samples", "wrong labels", "range", "finding", *(["p", "skill"] if everything else []), "confused"]
     heads += ["also"] if everything else []
@@ -120,22 +120,22 @@ def results(
         cells = [row.site, f"{row.samples:,}", report.level(row), report.ends(row), report.short_finding(row), *more]
         cells += [report.describe_confusions(row), *([report.odd(row)] if everything else [])]
         table.add_row(*map(printable, cells), style="bold" if row.noisier else "")
-    out += [table] if table.rows else []
+    lines += [table] if table.rows else []
     if not everything and len(table.rows) < len(sites):
-        out.append(f"{len(sites) - len(table.rows):,} other sites; `-v` lists them.")
+        lines.append(f"{len(sites) - len(table.rows):,} other sites; `-v` lists them.")
     texts = report.findings(sites, every=everything)
-    out += [printable(text) for text in (texts if everything else texts[:MOST_TEXTS])]
-    out += [printable(text) for text in facts.get("shared", ())]
-    if (found := facts.get("suggestions")) and found["all"]:
-        sure = f"{found['confident']:,} with a confidence of at least 0.8"
-        out.append(f"{found['all']:,} labels have a suggestion, {sure}; `fnlkit review suspects` lists them.")
+    lines += [printable(text) for text in (texts if everything else texts[:MOST_TEXTS])]
+    lines += [printable(text) for text in facts.get("shared", ())]
+    if (suggestions := facts.get("suggestions")) and suggestions["all"]:
+        sure = f"{suggestions['confident']:,} with a confidence of at least 0.8"
+        lines.append(f"{suggestions['all']:,} labels have a suggestion, {sure}; `fnlkit review suspects` lists them.")
     if everything:
-        out += [facts["range"], facts["basis"], *([facts["mode"]] if facts.get("mode") else [])]
-        out += [printable(f"{row.site}: {report.detectors(row)}") for row in sites if len(row.detectors) > 1]
-        out += [*facts["notes"], f"Assumed: {'; '.join(facts['assumptions'])}.", tables.of_sent(facts["sent"], "sites")]
-        out.append("Suspicious samples, copies and outliers are known only at their site.")
+        lines += [facts["range"], facts["basis"], *([facts["mode"]] if facts.get("mode") else [])]
+        lines += [printable(f"{row.site}: {report.detectors(row)}") for row in sites if len(row.detectors) > 1]
+        lines += [*facts["notes"], f"Assumed: {'; '.join(facts['assumptions'])}.", tables.of_sent(facts["sent"], "sites")]
+        lines.append("Suspicious samples, copies and outliers are known only at their site.")
     else:
-        out.append("Assumed: most sites are nearly clean, and their errors are not shared (-v prints all assumptions).")
-    out += [printable(f"wrote {page}; open it in a browser")] if page else []
-    out += [f"next: {printable(report.following(sites, judged)[0])}"] if report.following(sites, judged) else []
-    return out
+        lines.append("Assumed: most sites are nearly clean, and their errors are not shared (-v prints all assumptions).")
+    lines += [printable(f"wrote {page}; open it in a browser")] if page else []
+    lines += [f"next: {printable(report.following(sites, judged)[0])}"] if report.following(sites, judged) else []
+    return lines

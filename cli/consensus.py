@@ -56,12 +56,12 @@ def command(
     Example:
       fnlkit consensus fed.npz votes.csv --method dawid-skene -o agreed.npz
     """
-    found = fnlkit.consensus(file, votes, cast(Any, method), say=caution, **options)
-    facts = found.sites
+    agreed = fnlkit.consensus(file, votes, cast(Any, method), say=caution, **options)
+    facts = agreed.sites
     if table_file is not None:
-        found.labels().write(table_file)
+        agreed.labels().write(table_file)
     if as_json:
-        click.echo(json.dumps({"method": method, "annotators": found.annotators, "sites": facts}), err=output == "-")
+        click.echo(json.dumps({"method": method, "annotators": agreed.annotators, "sites": facts}), err=output == "-")
     else:
         heads = ["site", "samples", "with votes", "Krippendorff's alpha", "Fleiss's kappa", "labels other than received"]
         table, most = Table(*heads), None if verbose() else MOST
@@ -73,7 +73,9 @@ def command(
         if len(table.rows) < len(facts):
             talk.print(f"and {len(facts) - len(table.rows):,} more sites; -v prints all")
         talk.print("Agreement of annotators is not accuracy; the consensus labels are not verified.")
-        quality: list[dict[str, Any]] = sorted(found.quality(), key=lambda row: (row["accuracy"] is None, row["accuracy"] or 0))
+        quality: list[dict[str, Any]] = sorted(
+            agreed.quality(), key=lambda row: (row["accuracy"] is None, row["accuracy"] or 0)
+        )
         people = Table("site", "annotator", "votes", "expected share of true labels")
         for row in quality[:most]:
             share = "" if row["accuracy"] is None else f"{100 * row['accuracy']:.0f} %"
@@ -86,6 +88,6 @@ def command(
             )
         if len(people.rows) < len(quality):
             talk.print(f"and {len(quality) - len(people.rows):,} more with larger shares; -v prints all")
-    emit(found.federation, output, shown=not as_json)
+    emit(agreed.federation, output, shown=not as_json)
     if not as_json:
         suggest("audit", output, "--html", "audit.html", "-o", "judged.npz", output=output)

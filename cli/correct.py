@@ -32,8 +32,8 @@ def command(file: str, above: float, drop: bool, listed: bool, sheet: str | None
         raise InputError("--above: --list corrects exactly the listed labels, whatever their scores; omit one of both")
     must_not_overwrite(file, sheet, "federation", "--csv")
 
-    out = fnlkit.correct(file, above=above, drop=drop, listed=listed)
-    facts = out.meta["corrections"][-1]
+    corrected = fnlkit.correct(file, above=above, drop=drop, listed=listed)
+    facts = corrected.meta["corrections"][-1]
     done = [] if drop else [f"{facts['changed']:,} relabeled"]
     done += [f"{facts['dropped']:,} left out"] if drop or facts["dropped"] else []
     done = ", ".join(done)
@@ -48,6 +48,6 @@ def command(file: str, above: float, drop: bool, listed: bool, sheet: str | None
         )
         console().print(f"nothing was corrected: {why}", style="dim", soft_wrap=True)
     if sheet:
-        fnlkit.cleaned(out).write(sheet)
-    emit(out, output)
+        fnlkit.cleaned(corrected).write(sheet)
+    emit(corrected, output)
     suggest("train", output, "-o", "run.pt", output=output)

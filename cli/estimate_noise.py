@@ -80,17 +80,17 @@ def command(
 
     with bar("warm-up") as progress:
         chosen |= {"relabel": applied == "relabel", "say": lambda text: notes.append(name_options(text)), "progress": progress}
-        out = fnlkit.estimate_noise(file, estimator, **chosen)
-    facts = compare(out)
+        judged = fnlkit.estimate_noise(file, estimator, **chosen)
+    facts = compare(judged)
     if as_json:
-        click.echo(json.dumps({**out.meta["estimate"], **tables.estimate_facts(out), **facts, "notes": notes}))
+        click.echo(json.dumps({**judged.meta["estimate"], **tables.estimate_facts(judged), **facts, "notes": notes}))
     else:
-        for part in (*tables.of_estimates(out, top, verbose() > 0), *([_against_truth(facts)] if facts else [])):
+        for part in (*tables.of_estimates(judged, top, verbose() > 0), *([_against_truth(facts)] if facts else [])):
             terminal.print(part, soft_wrap=isinstance(part, str))
         for text in notes:
             terminal.print(text, style="dim", soft_wrap=True)
     if output != "-" or not as_json:
-        emit(out, output, shown=True)
+        emit(judged, output, shown=True)
     if not as_json:
         suggest("train", output, "-o", "run.pt", output=output)
 

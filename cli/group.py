@@ -42,19 +42,19 @@ def name_options(text: str, command: click.Command | None = None) -> str:
     known = [option for option in command.params if isinstance(option, click.Option)]
     options = {flag.lstrip("-").replace("-", "_"): option for option in known for flag in option.opts}  # --key is of `keys`
     options |= {option.name: option for option in known}
-    out, *parts = text.split("`")
+    renamed, *parts = text.split("`")
     for quoted, rest in zip_longest(parts[::2], parts[1::2]):
         name, mark, value = quoted.partition("=")
         if rest is not None and (call := _CALL.fullmatch(quoted)):
             words = call[1], f"--{call[2]}".replace("_", "-"), shlex.quote(call[3].strip("'")).removesuffix("...")
-            out += f"`{' '.join(['fnlkit', *words]).rstrip()}`{rest}"
+            renamed += f"`{' '.join(['fnlkit', *words]).rstrip()}`{rest}"
         elif rest is None or name not in options:
-            out += f"`{quoted}" + ("" if rest is None else f"`{rest}")
+            renamed += f"`{quoted}" + ("" if rest is None else f"`{rest}")
         else:
             option = options[name]
             value = shlex.quote(value.strip("'")) if mark and not option.is_flag else ""
-            out += f"{option.opts[0]} {value}".rstrip() + rest
-    return out
+            renamed += f"{option.opts[0]} {value}".rstrip() + rest
+    return renamed
 
 
 class Group(click.Group):

@@ -147,22 +147,22 @@ def _summarize(name, kind, function):
     rows, purpose, known = parts.describe_parameters(kind, function), parts.purpose(function), name in registry.METHODS
     some = next((f"{key}={default}" for key, default, _, _ in rows if default not in ("", "none")), None)
     spec = shlex.quote(f"{name}({some})") if some and kind != "regularizer" else name
-    out = [f"{name}, {'an' if kind[0] in 'aeo' else 'a'} {kind}: {KINDS[kind].use.format(kind=kind, spec=spec)}"]
-    out += [f"{purpose}." if purpose else "The function has no docstring.", parts.source(function)]
+    lines = [f"{name}, {'an' if kind[0] in 'aeo' else 'a'} {kind}: {KINDS[kind].use.format(kind=kind, spec=spec)}"]
+    lines += [f"{purpose}." if purpose else "The function has no docstring.", parts.source(function)]
     if rows:
-        out.append("parameters: " + ", ".join(f"{key}={default}" if default else key for key, default, _, _ in rows))
+        lines.append("parameters: " + ", ".join(f"{key}={default}" if default else key for key, default, _, _ in rows))
     if kind == "method":
-        out.append(f"replies of a client: {', '.join(['weights', *(declaration(function).sends or {})])}")
+        lines.append(f"replies of a client: {', '.join(['weights', *(declaration(function).sends or {})])}")
     if kind == "method" and known:
         from fnlkit.experiment import Settings, cards
         from fnlkit.experiment.plan import Plan
 
         if reason := Plan.of(Settings(method=name)).unprotected_reason:
-            out.append(f"updates cannot be protected (--protect): {reason}")
+            lines.append(f"updates cannot be protected (--protect): {reason}")
         if cost := cards.card(kind, name).cost:
             costs = ", ".join(f"{what} {cost[key]:g}" for key, what in cards.COST.items())
-            out.append(f"cost at equal --rounds, relative to FedAvg: {costs}")
-    return [line for line in out if line]
+            lines.append(f"cost at equal --rounds, relative to FedAvg: {costs}")
+    return [line for line in lines if line]
 
 
 def _details(kind, function):

@@ -109,19 +109,19 @@ def import_(file: str, table: str, sheet: str | None, output: str, **options: An
     for read in (file, table):
         must_not_overwrite(read, sheet, "file", "--csv")
 
-    out = fnlkit.import_review(file, table, say=caution, **options)
-    reviews = read_reviews(out)
+    reviewed = fnlkit.import_review(file, table, say=caution, **options)
+    reviews = read_reviews(reviewed)
     new = [one for one in reviews if one.sha256 == reviews[-1].sha256]
     for last in new:
         decisions = f"{last.decided} decided: {len(last.changed)} changed, {len(last.dropped)} left out"
-        decisions = f"{printable(out.names[last.client])}: {decisions}" if len(new) > 1 else decisions
+        decisions = f"{printable(reviewed.names[last.client])}: {decisions}" if len(new) > 1 else decisions
         console().print(f"{decisions}; share of labels that people would change: {_interval(last.level)} before the "
                         f"review, {_interval(last.after)} after it", soft_wrap=True)  # fmt: skip
-        for line in describe_list(last, out):
+        for line in describe_list(last, reviewed):
             console().print(line, soft_wrap=True)
     if sheet:
-        fnlkit.cleaned(out).write(sheet)
-    emit(out, output, shown=True)
+        fnlkit.cleaned(reviewed).write(sheet)
+    emit(reviewed, output, shown=True)
     if any(last.guarantee is not None and last.guarantee.listed for last in new):
         suggest("correct", output, "--list", "-o", "corrected.npz", output=output)
     else:
@@ -133,19 +133,19 @@ def describe_list(review: Review, federation: Federation, command: str = "fnlkit
     from fnlkit.audits.designs import statement, statement_on_groups
     from fnlkit.datasets.groups import count_groups
 
-    found = review.guarantee
-    if found is None:
+    guarantee = review.guarantee
+    if guarantee is None:
         return
-    how = f"{found.reviews} of {found.candidates:,} candidates reviewed, {found.wrong} wrong"
-    if not found.listed:
+    how = f"{guarantee.reviews} of {guarantee.candidates:,} candidates reviewed, {guarantee.wrong} wrong"
+    if not guarantee.listed:
         yield f"no list: no prefix of the candidates has few enough right labels ({how}); review more, or allow a larger share"
         return
-    yield f"list of {statement(len(found.listed), found.q, found.confidence)} ({how}); `{command}` applies it"
+    yield f"list of {statement(len(guarantee.listed), guarantee.q, guarantee.confidence)} ({how}); `{command}` applies it"
     if "group" in federation.extra:
-        count = count_groups(federation, np.array(found.listed, np.int64))
-        yield statement_on_groups(len(found.listed), count, found.q, found.confidence)
-    if found.together.labels > len(found.listed):
-        together = found.together
+        count = count_groups(federation, np.array(guarantee.listed, np.int64))
+        yield statement_on_groups(len(guarantee.listed), count, guarantee.q, guarantee.confidence)
+    if guarantee.together.labels > len(guarantee.listed):
+        together = guarantee.together
         yield f"all lists of this site together: {statement(together.labels, together.q, together.confidence)}"
 
 
@@ -162,12 +162,12 @@ def suspects(file: str, output: str, every: bool) -> None:
       fnlkit review suspects judged.npz -o suspects.csv
     """
     must_not_overwrite(file, output, "federation")
-    found = fnlkit.suspects(file, every=every)
-    emit_table(found, output)
+    suspicious = fnlkit.suspects(file, every=every)
+    emit_table(suspicious, output)
     if output != "-":
-        console().print(f"{output}: {len(found):,} {'samples' if every else 'suspects'}", style="dim", soft_wrap=True)
-    if found.rows:
-        suggest("review", "export", file, "--client", str(found.rows[0][1]), "-o", "review")
+        console().print(f"{output}: {len(suspicious):,} {'samples' if every else 'suspects'}", style="dim", soft_wrap=True)
+    if suspicious.rows:
+        suggest("review", "export", file, "--client", str(suspicious.rows[0][1]), "-o", "review")
 
 
 def _interval(level):

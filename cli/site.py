@@ -81,9 +81,9 @@ def check(data: str, folder: str, leave_out: str, as_json: bool) -> None:
     from fnlkit.sites.site import preview, steps
 
     site = folders.read_site(folder)
-    found = preview.describe_data(data, site["agreed"])
+    description = preview.describe_data(data, site["agreed"])
     if not as_json:
-        for line in _describe(found):
+        for line in _describe(description):
             console().print(line)
     rows = preview.list_replies(data, site["agreed"], leave_out or site["leave_out"], site["memory"])
     requests = [row for task in preview.agreed_tasks(site["agreed"]) for row in steps.table(task)]
@@ -91,7 +91,7 @@ def check(data: str, folder: str, leave_out: str, as_json: bool) -> None:
         answered = [{"task": row.task, "step": row.step, "replies": row.replies, "requests": row.requests,
                      "fewest": row.fewest, "limits": row.limits, "noise": row.noise, "once": row.once}
                     for row in requests]  # fmt: skip
-        click.echo(json.dumps({**found, "leaves": rows, "requests": answered}))
+        click.echo(json.dumps({**description, "leaves": rows, "requests": answered}))
         return
     cells = [(row["task"], row["name"], "depends" if row["bytes"] is None else row["bytes"], row["when"], row["what"])
              for row in rows]  # fmt: skip
@@ -236,8 +236,8 @@ def answer_requests(requests: tuple[str, ...], data: str | None, folder: str, na
     site = folders.locate_site(folder, name)
     place = Place(site["client"], _source(data, site, "--data"), site["memory"], site["agreed"], leave_out or site["leave_out"])
     path, door, failed = os.path.join(site["memory"], LEDGER), Door(place), 0
-    found = files_of.list_requests(requests, site["name"])
-    for request in found:
+    waiting = files_of.list_requests(requests, site["name"])
+    for request in waiting:
         reply = files_of.answer_file(door, request)
         line = ledger.read_ledger(path)[-1]
         failed += "failure" in line
@@ -245,7 +245,7 @@ def answer_requests(requests: tuple[str, ...], data: str | None, folder: str, na
         for text in preview.describe_reply(site["agreed"], str(request), line):
             click.echo(printable(f"- {text}"))
     if failed:
-        raise InputError(f"{failed} of {len(found)} requests were refused or failed; the reply contains only a code")
+        raise InputError(f"{failed} of {len(waiting)} requests were refused or failed; the reply contains only a code")
     console().print("if you agree, send the .reply files to the coordinator", soft_wrap=True)
 
 
@@ -270,13 +270,13 @@ def predict(run: str, data: str | None, folder: str, as_json: bool, output: str 
     from fnlkit.sites.site import predictions
 
     site = folders.read_site(folder)
-    found = predictions.predict_site(run, _source(data, site), site)
+    predicted = predictions.predict_site(run, _source(data, site), site)
     if output:
-        found.sheet.write(output)
+        predicted.sheet.write(output)
     if as_json:
-        click.echo(json.dumps(found.scores))
+        click.echo(json.dumps(predicted.scores))
         return
-    row = found.scores
+    row = predicted.scores
     ends = f"{100 * row['low']:.1f} to {100 * row['high']:.1f} %"
     click.echo(f"{row['samples']:,} samples: {100 * row['agreement']:.1f} % agree with the labels ({ends}), balanced over "
                f"classes {100 * row['balanced']:.1f} %")  # fmt: skip
@@ -341,11 +341,11 @@ def log(folder: str, name: str, as_json: bool) -> None:
 
 
 def _content(line):
-    told = [f"{name} {value}" for name, value in line.get("told", {}).items()]
+    received = [f"{name} {value}" for name, value in line.get("told", {}).items()]
     if "failure" in line:
         reason = line.get("told", {}).get("refused", "")
         return f"failure: {' '.join(map(str, line['failure']))}" + (f", refused: {reason}" if reason else "")
     if "arrays" in line:
         forms = (f"{name} {array['dtype']} {tuple(array['shape'])}" for name, array in line["arrays"].items())
-        return ", ".join([*told, *forms]) or "no data"
-    return ", ".join(told)
+        return ", ".join([*received, *forms]) or "no data"
+    return ", ".join(received)

@@ -78,15 +78,15 @@ def _flwr(folder, *arguments):
             "the same command again"
         ) from None
     try:
-        found = json.loads(done.stdout[done.stdout.index("{") :])
+        answer = json.loads(done.stdout[done.stdout.index("{") :])
     except ValueError:
-        found = {"success": done.returncode == 0}
-    if done.returncode or not found.get("success", True):
+        answer = {"success": done.returncode == 0}
+    if done.returncode or not answer.get("success", True):
         with contextlib.suppress(WorkStopped):
             connection.test(f"127.0.0.1:{port}", folder / "coordinator" / "ca.crt")
-        text = " ".join((found.get("error-message") or done.stderr or done.stdout).split())[-400:]
+        text = " ".join((answer.get("error-message") or done.stderr or done.stdout).split())[-400:]
         raise WorkStopped(f"flwr {arguments[0]}: {text}; is the server running ({folder}/coordinator/start.sh)?")
-    return found
+    return answer
 
 
 @command.command()
@@ -104,11 +104,11 @@ def admit(folder: str, keys: tuple[str, ...]) -> None:
     from fnlkit.sites import flower_app, project
 
     folder = _folder(folder)
-    found = {os.path.basename(key).removesuffix(".key.pub"): flower_app.fingerprint_of(key) for key in keys}
-    flower_app.set_keys(folder, project.read(folder), found)
+    fingerprints = {os.path.basename(key).removesuffix(".key.pub"): flower_app.fingerprint_of(key) for key in keys}
+    flower_app.set_keys(folder, project.read(folder), fingerprints)
     path = folder / "coordinator" / "nodes.json"
     nodes = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    for key, (name, fingerprint) in zip(keys, found.items(), strict=True):
+    for key, (name, fingerprint) in zip(keys, fingerprints.items(), strict=True):
         nodes[fingerprint] = _register(folder, os.path.abspath(key), nodes.get(fingerprint))
         saving.write_bytes([json.dumps(nodes).encode()], str(path))
         click.echo(f"{name}  {fingerprint}")
@@ -309,42 +309,42 @@ def show(file: str) -> None:
 def _result(file, option="", task=None):
     """Read the result of a task in a file of `fnlkit sites run`."""
     try:
-        found = json.loads(files.read_text(file))
-        right = found["kind"] == "fnlkit.sites/1" and task in (None, found["task"])
+        result = json.loads(files.read_text(file))
+        right = result["kind"] == "fnlkit.sites/1" and task in (None, result["task"])
     except (ValueError, KeyError, TypeError):
         right = False
     if not right:
         wanted = f" --task {task}" if task else ""
         raise InputError(f"{option} {file}: is no result of `fnlkit sites run{wanted}`; name the file of its option -o".strip())
-    return found
+    return result
 
 
 def _print(file):
-    found = _result(file)
-    if found["task"] == "audit":
+    result = _result(file)
+    if result["task"] == "audit":
         try:
-            parts = fit_results(found)
+            parts = fit_results(result)
         except InputError as error:
             raise InputError(f"{file}: {error}; run the task again") from None
-        parts[1:1] = [printable(f"lost {name}: {reason}") for name, reason in found["lost"].items()]
+        parts[1:1] = [printable(f"lost {name}: {reason}") for name, reason in result["lost"].items()]
         for part in parts:
             console().print(part)
-    elif found["task"] == "scale":
-        rows = [(printable(row["name"]), row["known"], f"{row['mean']:.6g}", f"{row['std']:.6g}") for row in found["rows"]]
+    elif result["task"] == "scale":
+        rows = [(printable(row["name"]), row["known"], f"{row['mean']:.6g}", f"{row['std']:.6g}") for row in result["rows"]]
         console().print(Table("feature", "known values", "mean", "standard deviation", rows=rows))
     else:
         table = Table("site", "tested", "agreement", "range")
-        for row in found["sites"]:
+        for row in result["sites"]:
             value = row["agreement"]
             ends = f"{100 * row['low']:.1f} to {100 * row['high']:.1f} %"
             shown = "fewer than 20 samples" if value is None else f"{100 * value:.1f} %"
             table.add_row(printable(row["site"]), row["samples"], shown, ends)
         console().print(table)
-    if found["task"] != "audit":
-        console().print(printable(f"covers {', '.join(found['covers'])}"))
-        for name, reason in found["lost"].items():
+    if result["task"] != "audit":
+        console().print(printable(f"covers {', '.join(result['covers'])}"))
+        for name, reason in result["lost"].items():
             console().print(printable(f"lost {name}: {reason}"))
-    if not found["steps"] or not verbose():
+    if not result["steps"] or not verbose():
         return
-    rows = [(step["step"], f"{step['seconds']:,.1f}", step["bytes_up"], step["bytes_down"]) for step in found["steps"]]
+    rows = [(step["step"], f"{step['seconds']:,.1f}", step["bytes_up"], step["bytes_down"]) for step in result["steps"]]
     console().print(Table("step", "seconds", "bytes from sites", "bytes to sites", rows=rows))

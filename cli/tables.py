@@ -50,22 +50,22 @@ def noise_lines(federation: Federation, everything: bool = False) -> list[str]:
 
 def of_noise(federation: Federation) -> list[Any]:
     """Format the noise of a federation as rich renderables."""
-    out = noise_lines(federation, everything=True)
+    lines = noise_lines(federation, everything=True)
     facts = summary(federation)
-    if not out or facts["wrong_share"] is None:
-        return out
+    if not lines or facts["wrong_share"] is None:
+        return lines
     if facts["client_level"]:
-        out.append(_client_noise(federation, facts))
+        lines.append(_client_noise(federation, facts))
     got, names = federation.achieved_transition(), class_names(federation.meta, federation.classes)
     if federation.classes <= _CLASSES:
         if (T := mean_requested_transition(federation)) is not None:
-            out.append(cross(T, "requested transition, true class in rows, given in columns", names, _share))
-        out.append(cross(got, "achieved transition, true class in rows, given in columns", names, _share))
+            lines.append(cross(T, "requested transition, true class in rows, given in columns", names, _share))
+        lines.append(cross(got, "achieved transition, true class in rows, given in columns", names, _share))
     else:
         wrong = 1 - np.diag(got)
         rows = [(names[label], f"{wrong[label]:.4f}") for label in np.argsort(-wrong, kind="stable")[:_ROWS]]
-        out.append(Table("class", "wrong labels", rows=rows, title="noisiest classes"))
-    return out
+        lines.append(Table("class", "wrong labels", rows=rows, title="noisiest classes"))
+    return lines
 
 
 def of_estimates(federation: Federation, top: int = _ROWS, matrix: bool = True) -> list[Any]:
@@ -82,13 +82,13 @@ def of_estimates(federation: Federation, top: int = _ROWS, matrix: bool = True) 
     if not has_judgment(federation):
         return []
 
-    out = [estimate_line(federation)]
-    out += [_client_estimates(federation, top), _RANGE] if top else []
+    lines = [estimate_line(federation)]
+    lines += [_client_estimates(federation, top), _RANGE] if top else []
     names = class_names(federation.meta, federation.classes)
     if matrix and federation.classes <= _CLASSES and federation.judged().any():
         T = federation.extra["estimate_transition"]
-        out.append(cross(T, "estimated transition, true class in rows, given in columns", names, _share))
-    return [*out, *_form(federation)]
+        lines.append(cross(T, "estimated transition, true class in rows, given in columns", names, _share))
+    return [*lines, *_form(federation)]
 
 
 def _form(federation):

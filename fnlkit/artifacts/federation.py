@@ -112,24 +112,24 @@ class Federation:
         """Summarize data set, clients, labels, noise and estimates in short texts."""
         held = self.client_indices if len(self) else np.arange(len(self.given))
         many = f"{self.classes:,} classes"
-        out = {"data set": f"{self.dataset}, {len(self.given):,} samples of {many}"}
+        rows = {"data set": f"{self.dataset}, {len(self.given):,} samples of {many}"}
         if len(self):
             sizes = np.diff(self.client_offsets)
-            out["clients"] = f"{len(self):,}, of {sizes.min():,} to {sizes.max():,} samples"
+            rows["clients"] = f"{len(self):,}, of {sizes.min():,} to {sizes.max():,} samples"
         else:
-            out["clients"] = "none yet"
+            rows["clients"] = "none yet"
         if "group" in self.extra:
-            out["groups"] = f"{len(np.unique(self.extra['group'])):,}, which are never divided"
+            rows["groups"] = f"{len(np.unique(self.extra['group'])):,}, which are never divided"
         if self.true is None:
-            out["labels"] = "as received; true labels unknown"
+            rows["labels"] = "as received; true labels unknown"
         else:
-            out["labels"] = f"{100 * np.mean(self.given[held] != self.true[held]):.2f} % wrong"
+            rows["labels"] = f"{100 * np.mean(self.given[held] != self.true[held]):.2f} % wrong"
         models = [step["model"] for step in self.meta.get("noise", []) if isinstance(step, dict) and "model" in step]
         if models:
-            out["noise"] = " + ".join(map(display.plain, models))
+            rows["noise"] = " + ".join(map(display.plain, models))
         if "estimate_flagged" in self.extra:
-            out["judged wrong"] = f"{100 * np.mean(self.extra['estimate_flagged'][self.whole().client_indices]):.2f} %"
-        return out
+            rows["judged wrong"] = f"{100 * np.mean(self.extra['estimate_flagged'][self.whole().client_indices]):.2f} %"
+        return rows
 
     def __repr__(self):
         return "Federation: " + "; ".join(f"{name} {display.plain(text)}" for name, text in self.facts().items())

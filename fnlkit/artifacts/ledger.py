@@ -145,17 +145,17 @@ def read_lines(data: bytes, what: str, unpack: Callable[[dict[str, Any]], Line])
     InputError
         Names the first line that was changed, or that is missing before another line, as no `what`.
     """
-    out, before = [], ""
+    entries, before = [], ""
     for number, line in enumerate(data.splitlines(), 1):
         try:
             entry = json.loads(line)
             if entry["sha256"] != hash_line(before, {name: value for name, value in entry.items() if name != "sha256"}):
                 raise ValueError("the checksum does not match")
-            out.append(unpack(entry))
+            entries.append(unpack(entry))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, MemoryError, zlib.error) as error:
             raise InputError(f"line {number} is not {what} that fnlkit wrote ({error})") from error
         before = entry["sha256"]
-    return out
+    return entries
 
 
 def _must_be_a_file(path):

@@ -98,7 +98,7 @@ def _header(data):
 
 def _arrays(forms, data, start):
     """Read the writable arrays behind a header."""
-    out = []
+    arrays = []
     for name, shape in forms:
         dtype = np.dtype(name)
         if dtype.kind not in "biuf" or not all(type(side) is int and side >= 0 for side in shape):
@@ -106,11 +106,11 @@ def _arrays(forms, data, start):
         end = start + math.prod(shape) * dtype.itemsize
         if end > len(data):
             raise Unreadable("size")
-        out.append(np.frombuffer(bytearray(data[start:end]), dtype).reshape(shape))
+        arrays.append(np.frombuffer(bytearray(data[start:end]), dtype).reshape(shape))
         start = end
     if start != len(data):
         raise Unreadable("size")
-    return out
+    return arrays
 
 
 def _tree(value, arrays):

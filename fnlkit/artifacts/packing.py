@@ -154,13 +154,13 @@ def npy(value: np.ndarray | Rows) -> Npy:
 
 def tensors(arrays: Mapping[str, Any]) -> dict[str, files_pt.Tensor]:
     """Convert arrays or torch tensors to the tensors of a .pt; ValueError for other types."""
-    out = {}
+    packed = {}
     for name, value in arrays.items():
         try:
-            out[name] = files_pt.Tensor.of(value)
+            packed[name] = files_pt.Tensor.of(value)
         except ValueError as error:
             raise ValueError(f"{'tensor' if hasattr(value, 'layout') else 'array'} {name!r} is {error}") from None
-    return out
+    return packed
 
 
 def pt(kind: str, text: str, digest: str, tensors: dict[str, files_pt.Tensor]) -> list[tuple[str, list[Piece]]]:

@@ -50,12 +50,12 @@ class Rows:
         one, which = which.ndim == 0, np.atleast_1d(which).astype(np.int64)
         if len(which) and not -len(self) <= which.min() <= which.max() < len(self):
             raise IndexError(f"rows {which.min()} to {which.max()} of {len(self)}")
-        out = self._read(np.where(which < 0, which + len(self), which))
-        return out[0] if one else out
+        rows = self._read(np.where(which < 0, which + len(self), which))
+        return rows[0] if one else rows
 
     def __array__(self, dtype=None, copy=None):
-        out = self[:]
-        return out if dtype is None else out.astype(dtype, copy=False)
+        values = self[:]
+        return values if dtype is None else values.astype(dtype, copy=False)
 
 
 class Stored(Rows):
@@ -89,9 +89,9 @@ class Stored(Rows):
             os.close(self.descriptor)
 
     def _read(self, positions):
-        out = np.empty((len(positions), *self.shape[1:]), self.stored)
-        if out.size:
-            view = memoryview(out.reshape(-1).view(np.uint8))
+        rows = np.empty((len(positions), *self.shape[1:]), self.stored)
+        if rows.size:
+            view = memoryview(rows.reshape(-1).view(np.uint8))
             if isinstance(positions, range) and positions.step == 1:
                 self._fill(view, positions.start)
             else:
@@ -101,7 +101,7 @@ class Stored(Rows):
                 ends = [*starts[1:].tolist(), len(positions)]
                 for a, b in zip(starts.tolist(), ends, strict=True):
                     self._fill(view[a * self.row : b * self.row], int(positions[a]))
-        return out if self.stored.isnative else out.astype(self.dtype)
+        return rows if self.stored.isnative else rows.astype(self.dtype)
 
     def _fill(self, view, first):
         at = self.offset + first * self.row
@@ -157,10 +157,10 @@ class Joined(Rows):
 
     def _read(self, positions):
         positions = np.asarray(positions, np.int64)
-        out, owner = np.empty((len(positions), *self.shape[1:]), self.dtype), self.starts.searchsorted(positions, "right") - 1
+        rows, owner = np.empty((len(positions), *self.shape[1:]), self.dtype), self.starts.searchsorted(positions, "right") - 1
         for k in np.unique(owner):
-            out[owner == k] = self.sources[k][positions[owner == k] - self.starts[k]]
-        return out
+            rows[owner == k] = self.sources[k][positions[owner == k] - self.starts[k]]
+        return rows
 
 
 def blocks(rows: np.ndarray | Rows, size: int = 2**26, multiple: int = 1) -> Iterator[tuple[int, int]]:

@@ -87,15 +87,15 @@ def read_annotations(
     for note in answers.notes:
         if say is not None:
             say(note)
-    found = labels_of(answers, federation, control=control, sample_column=sample_column)
+    newest = labels_of(answers, federation, control=control, sample_column=sample_column)
     labels: dict[int, int] = {}
     who: dict[int, set[str]] = {}
-    for position, label, reviewer in zip(found.positions.tolist(), found.labels.tolist(), found.annotators, strict=True):
+    for position, label, reviewer in zip(newest.positions.tolist(), newest.labels.tolist(), newest.annotators, strict=True):
         if labels.setdefault(position, label) != label:
             sample = federation.ids_of([position])[0]
             raise InputError(f"{source}: sample {sample} has two different labels; combine votes with `fnlkit consensus`")
         who.setdefault(position, set()).add(reviewer)
-    digest, seen, out = hashlib.sha256(text.encode()).hexdigest(), find_reviewed(federation), []
+    digest, seen, decisions = hashlib.sha256(text.encode()).hexdigest(), find_reviewed(federation), []
     positions = np.array(list(labels), np.int64)
     for client, held in enumerate(federation.whole().clients):
         mine = positions[np.isin(positions, held)]
@@ -105,10 +105,10 @@ def read_annotations(
             chosen = np.array([labels[position] for position in mine.tolist()], np.int64)
             all_of = np.ones(len(mine), bool)
             empty = np.zeros(0, np.int64)
-            out.append(Decisions(client, mine, chosen, all_of, people, digest, empty, mine, all_of, (mine, others)))
-    if sum(len(one.positions) for one in out) < len(labels):
+            decisions.append(Decisions(client, mine, chosen, all_of, people, digest, empty, mine, all_of, (mine, others)))
+    if sum(len(one.positions) for one in decisions) < len(labels):
         raise InputError(f"{source}: a labeled sample belongs to no client of the federation")
-    return out
+    return decisions
 
 
 def _label_studio(text, source):
@@ -180,9 +180,9 @@ def _label_studio_min(tasks, source):
         return "" if value is None else str(value)
 
     columns = {name: [cell(task.get(name)) for task in tasks] for name in names}
-    found = answers_of(Table(source, columns, list(range(1, len(tasks) + 1))))
-    found.columns["id"], found.tools = [cell(task.get("id")) for task in tasks], ("id",)
-    return found
+    answers = answers_of(Table(source, columns, list(range(1, len(tasks) + 1))))
+    answers.columns["id"], answers.tools = [cell(task.get("id")) for task in tasks], ("id",)
+    return answers
 
 
 def _cvat(text, source, federation):
@@ -248,9 +248,9 @@ def _assignees(root):
     def name(element: Any) -> str:
         return (element.findtext("assignee/username", element.findtext("assignee", "")) or "").strip()
 
-    found = [name(element) for place in ("meta/job", "meta/task", "meta/project") for element in root.findall(place)]
+    names = [name(element) for place in ("meta/job", "meta/task", "meta/project") for element in root.findall(place)]
     tasks = {element.findtext("id", ""): name(element) for element in root.findall("meta/project/tasks/task")}
-    return next((each for each in found if each), ""), {task: who for task, who in tasks.items() if who}
+    return next((each for each in names if each), ""), {task: who for task, who in tasks.items() if who}
 
 
 def _refuse_renamed(images, source):

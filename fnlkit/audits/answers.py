@@ -134,11 +134,11 @@ def labels_of(
     find = vote_finder(names)
     control = choose_control(answers, names, control)
     words = answers.controls[control]
-    found = [find(word) for word in words]
-    rows = [row for row, label in enumerate(found) if label != -1]
+    classes_of_rows = [find(word) for word in words]
+    rows = [row for row, label in enumerate(classes_of_rows) if label != -1]
     if not rows:
         return Labels(np.zeros(0, np.int64), np.zeros(0, np.int64), [], np.zeros(0, np.int64))
-    if wrong := [row for row in rows if found[row] is None]:
+    if wrong := [row for row in rows if classes_of_rows[row] is None]:
         what = "several choices" if words[wrong[0]].startswith(("{", "[")) else f"label {words[wrong[0]][:80]!r}"
         others = [name for name in answers.controls if name != control and _has_only_classes(answers.controls[name], find)]
         hint = "; another question can be chosen by `control=NAME`" if others else ""
@@ -153,7 +153,7 @@ def labels_of(
         tools=answers.tools,
     )
     positions = find_samples(columns, samples_of(federation), asked)[1]
-    labels = np.array([found[row] for row in rows], np.int64)
+    labels = np.array([classes_of_rows[row] for row in rows], np.int64)
     keep = _newest(positions, labels, rows, answers, federation)
     return Labels(positions[keep], labels[keep], [answers.annotators[rows[i]] for i in keep], np.array(rows)[keep])
 

@@ -120,11 +120,11 @@ def traffic_of(*messages) -> Traffic:
     *messages : list of dict of arrays
         One dict per site.
     """
-    out = Traffic()
+    traffic = Traffic()
     for arrays in (arrays for sites in messages for arrays in sites):
         for name, values in arrays.items():
-            out.received(name, np.asarray(values).nbytes)
-    return out
+            traffic.received(name, np.asarray(values).nbytes)
+    return traffic
 
 
 def audit(
@@ -195,14 +195,14 @@ def audit(
         step(k, len(sites), "sites")
         seconds.append(judging.judge(site, message, k, changes=changes, seed=seed, detectors=detectors))
     step(len(sites), len(sites), "sites")
-    found, T = conclusion.conclude(
+    rows, T = conclusion.conclude(
         firsts, message, seconds, changes=changes, named=named, embedded=embeddings is not None, shared=shared,
         searched=_describe_samples(sites, whole),
     )  # fmt: skip
     held = zip(seconds, firsts, strict=True)
     counts = np.stack([rounding.restore_table(s["expected"], s["expected_wrong"], first["counts"]) for s, first in held])
     estimates = conclusion.range_of(seconds, counts)
-    rows_of = sorted(found, key=lambda row: row.client)
+    rows_of = sorted(rows, key=lambda row: row.client)
     low, high = np.array([row.low for row in rows_of]), np.array([row.high for row in rows_of])
     judged = [row.client for row in rows_of if row.level is not None]
     T = transition(counts[judged].sum(0)) if judged else T
@@ -210,9 +210,9 @@ def audit(
     traffic = traffic_of(moments, firsts, seconds)
     traffic.broadcast(sum(np.asarray(values).nbytes for values in message.values()) * len(sites))
     _limit_suggestions(sites, rows_of)
-    found = [replace(row, **_count_flags(sites[row.client], ("em", *detectors))) for row in found]
+    rows = [replace(row, **_count_flags(sites[row.client], ("em", *detectors))) for row in rows]
     notes = _note_groups(whole.names, firsts)
-    return _audit(sites, whole, found, T, ends, counts, traffic, ("em", *detectors), notes)
+    return _audit(sites, whole, rows, T, ends, counts, traffic, ("em", *detectors), notes)
 
 
 def samples_of(
@@ -237,13 +237,13 @@ def samples_of(
         from fnlkit.federated.client.inputs import intake
 
         x = intake(dataset)[0]
-    reviewed, out = find_reviewed(whole), []
+    reviewed, samples = find_reviewed(whole), []
     for k, held in enumerate(whole.clients):
         emb, p, of = (None if part is None else np.asarray(part[held]) for part in (embedding, probabilities, groups))
         labels = np.asarray(whole.given, np.int64)[held]
         known = reviewed[held] if reviewed[held].any() else None
-        out.append(Samples(np.asarray(x[held]), labels, whole.classes, dataset.kind == "image", k, emb, p, of, known))
-    return out
+        samples.append(Samples(np.asarray(x[held]), labels, whole.classes, dataset.kind == "image", k, emb, p, of, known))
+    return samples
 
 
 def _limit_suggestions(sites, rows):
@@ -278,17 +278,17 @@ def supported_share(row: SiteAudit, mistakes: float) -> float:
 def _describe_samples(sites, whole):
     """List the entries of SiteAudit about the samples of each site, as dicts."""
     reviews = {one.client: [describe_last(one.guarantee)] for one in read_guaranteed_reviews(whole) if one.guarantee}
-    out = []
+    entries = []
     for k, (site, unlabeled) in enumerate(zip(sites, whole.meta.get("client_unlabeled", [0] * len(whole)), strict=True)):
         kept = site.kept
-        out.append({
+        entries.append({
             "copies": int(((kept["copy_of"] >= 0) & ~kept["near"]).sum()),
             "near_copies": int(kept["near"].sum()),
             "far": int(kept["far"].sum()),
             "unlabeled": int(unlabeled),
             "words": reviews.get(k, []),
         })  # fmt: skip
-    return out
+    return entries
 
 
 def _count_flags(site, detectors):

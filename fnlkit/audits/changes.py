@@ -39,5 +39,5 @@ def possible(kind: str, shape: Sequence[int]) -> list[Change]:
     if kind != "image":
         return [Change(), Change(tone="columns")] if kind == "vector" else [Change()]
     turns = [turn for turn, moves in TURNS.items() if "r" not in moves or shape[0] == shape[1]]
-    found = [Change(turn, tone) for tone in TONES for turn in turns]
-    return sorted(found, key=lambda change: bool(change.turn) + bool(change.tone))
+    changes = [Change(turn, tone) for tone in TONES for turn in turns]
+    return sorted(changes, key=lambda change: bool(change.turn) + bool(change.tone))

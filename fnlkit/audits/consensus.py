@@ -98,9 +98,9 @@ def _add_consensus(federation, given, more, names, method, facts, provenance):
     # Estimates of the previous labels are no longer valid.
     meta.pop("estimate", None)
     extra = {name: values for name, values in extra.items() if not name.startswith("estimate_")}
-    out = replace(federation, given=given, extra=extra, meta=meta)
-    out.check()
-    return out
+    agreed = replace(federation, given=given, extra=extra, meta=meta)
+    agreed.check()
+    return agreed
 
 
 def own_votes(federation: "Federation") -> tuple[Any, list[Any]]:
@@ -226,11 +226,11 @@ def _crowdlab(votes, classes, probabilities):
         table = pandas.DataFrame(np.where(votes >= 0, votes, np.nan))
         table = table.loc[:, table.notna().any()]  # cleanlab rejects annotators without votes here
         try:
-            found = get_label_quality_multiannotator(table, np.asarray(probabilities), verbose=False)["label_quality"]
+            crowdlab = get_label_quality_multiannotator(table, np.asarray(probabilities), verbose=False)["label_quality"]
         except ValueError as error:
             raise _Unfit(f"`method='crowdlab'` does not accept these votes: {error}; use `method='dawid-skene'`") from error
-        label, quality = found["consensus_label"].to_numpy(int), found["consensus_quality_score"].to_numpy(float)
-    out = np.repeat((1 - quality)[:, None] / max(1, classes - 1), classes, 1)
+        label, quality = crowdlab["consensus_label"].to_numpy(int), crowdlab["consensus_quality_score"].to_numpy(float)
+    posterior = np.repeat((1 - quality)[:, None] / max(1, classes - 1), classes, 1)
     # Use the consensus label even if its quality is low.
-    out[np.arange(len(out)), label] = np.maximum(quality, out.max(1) + 1e-9)
-    return out / out.sum(1, keepdims=True)
+    posterior[np.arange(len(posterior)), label] = np.maximum(quality, posterior.max(1) + 1e-9)
+    return posterior / posterior.sum(1, keepdims=True)

@@ -48,23 +48,23 @@ def judge_together(sites: Sequence[Samples]) -> list[np.ndarray]:
     mine = [np.eye(FOLDS)[fold] for fold in folds]
     common = np.broadcast_to(RIGHT * np.eye(classes) + (1 - RIGHT) / classes, (len(RIDGES), classes, classes))
     moments = sum(np.einsum("nk,nd,ne->kde", m, x, x, optimize=True) for m, x in zip(mine, points, strict=True))
-    found: list[tuple[np.ndarray, np.ndarray, Any]] = []
+    inferred: list[tuple[np.ndarray, np.ndarray, Any]] = []
     for site in sites:
         q = np.moveaxis(common[:, :, site.y], 1, 2)
-        found.append((_rows(q), q, 0.0))
+        inferred.append((_rows(q), q, 0.0))
     for _ in range(PASSES):
-        counts = sum(_by_fold(q, g, m) for (q, _, _), g, m in zip(found, given, mine, strict=True))
+        counts = sum(_by_fold(q, g, m) for (q, _, _), g, m in zip(inferred, given, mine, strict=True))
         sums = sum(
-            np.einsum("rnc,nk,nd->rkcd", q, m, x, optimize=True) for (q, _, _), m, x in zip(found, mine, points, strict=True)
+            np.einsum("rnc,nk,nd->rkcd", q, m, x, optimize=True) for (q, _, _), m, x in zip(inferred, mine, points, strict=True)
         )
         heads = np.array(
             [[_without(moments, sums[r], counts[r], k, ridge) for k in range(FOLDS)] for r, ridge in enumerate(RIDGES)]
         )
-        found = [_infer(x, s.y, g, m, heads, common) for x, s, g, m in zip(points, sites, given, mine, strict=True)]
-        counts = sum(_by_fold(q, g, m) for (q, _, _), g, m in zip(found, given, mine, strict=True))
+        inferred = [_infer(x, s.y, g, m, heads, common) for x, s, g, m in zip(points, sites, given, mine, strict=True)]
+        counts = sum(_by_fold(q, g, m) for (q, _, _), g, m in zip(inferred, given, mine, strict=True))
         common = _rows(counts.sum(1) + PRIOR * np.eye(classes) + 0.01)
-    best = int(np.argmax(sum(fit for _, _, fit in found)))
-    return [p[best] for _, p, _ in found]
+    best = int(np.argmax(sum(fit for _, _, fit in inferred)))
+    return [p[best] for _, p, _ in inferred]
 
 
 def _features(site):

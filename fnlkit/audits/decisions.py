@@ -81,14 +81,14 @@ def read_decisions(text: str, federation: "Federation", dataset: "Dataset", sour
     InputError
         One line that names the row, if the table does not fit the federation.
     """
-    found = parse_table(text, source, short=True)
-    columns = {name: found.find_columns(name) for name in (*COLUMNS, DESIGN)}
+    table = parse_table(text, source, short=True)
+    columns = {name: table.find_columns(name) for name in (*COLUMNS, DESIGN)}
     for name in ("position", "client", "part", "given", "decision"):
         if not columns[name]:
-            found.must_have(name, "decisions")
-    if not len(found):
+            table.must_have(name, "decisions")
+    if not len(table):
         raise InputError(f"{source}: no rows below the column names; export the review again")
-    cells = {name: list(map(unguard, found.texts(called[0]))) for name, called in columns.items() if called}
+    cells = {name: list(map(unguard, table.texts(called[0]))) for name, called in columns.items() if called}
     names = list(map(str, dataset.class_names))
     label_of = class_finder(names)
     positions, labels, suspect, unsure, clients, left_out = [], [], [], [], set(), []
@@ -96,29 +96,29 @@ def read_decisions(text: str, federation: "Federation", dataset: "Dataset", sour
     design = _design(cells, source)
     wanted = PARTS[design is not None]
     listed = [part == wanted[0] for part in cells["part"]]
-    for i in range(len(found)):
-        position, client = _whole(found, cells, i, "position"), _whole(found, cells, i, "client")
+    for i in range(len(table)):
+        position, client = _whole(table, cells, i, "position"), _whole(table, cells, i, "client")
         if not 0 <= position < len(federation.given):
-            found.fail([i], f"position is {position}; expected a position from 0 to {len(federation.given) - 1:,}")
+            table.fail([i], f"position is {position}; expected a position from 0 to {len(federation.given) - 1:,}")
         if "sample" in cells and cells["sample"][i] != spell(sample := federation.ids_of([position])[0]):
-            found.fail([i], f"sample is {cells['sample'][i][:80]!r}, but {sample[:80]!r} at position {position}; export the "
+            table.fail([i], f"sample is {cells['sample'][i][:80]!r}, but {sample[:80]!r} at position {position}; export the "
                             "review again")  # fmt: skip
         now = words(names, federation.given[[position]])[0]
         if imported.has(position) and cells["given"][i] == spell(imported.before(position)):
-            decision, label = _decide(found, cells, i, label_of, names)
+            decision, label = _decide(table, cells, i, label_of, names)
             if design is not None or not imported.agrees(position, decision, label):
                 how = " otherwise" if design is None else ""
-                found.fail([i], f"an earlier import decided this sample{how}; import the whole table into the federation from "
+                table.fail([i], f"an earlier import decided this sample{how}; import the whole table into the federation from "
                                 "which it was exported")  # fmt: skip
             clients.add(client)
             left_out.append(i)
             continue
         if cells["given"][i] != spell(now):
-            found.fail([i], f"given label is {cells['given'][i]!r} but {now!r} in the federation; export the review again")
+            table.fail([i], f"given label is {cells['given'][i]!r} but {now!r} in the federation; export the review again")
         if cells["part"][i] not in wanted:
-            found.fail([i], f"part is {cells['part'][i]!r}; expected {wanted[0]} or {wanted[1]}, as exported")
+            table.fail([i], f"part is {cells['part'][i]!r}; expected {wanted[0]} or {wanted[1]}, as exported")
         clients.add(client)
-        decision, label = _decide(found, cells, i, label_of, names)
+        decision, label = _decide(table, cells, i, label_of, names)
         if decision == "unsure":
             unsure.append(position)
         elif decision:
@@ -292,8 +292,8 @@ def decide(
     extra = {"received": np.array(before), **federation.extra, "reviewed": mask}
     extra["review_part"] = _parts(federation, decisions)
     extra |= _estimates_after(extra, decisions.client, review.after)
-    out = replace(federation, given=given, extra=extra, meta=meta)
-    return without_samples(out, decisions.positions[~kept])
+    decided = replace(federation, given=given, extra=extra, meta=meta)
+    return without_samples(decided, decisions.positions[~kept])
 
 
 def _parts(federation, decisions):
@@ -318,19 +318,19 @@ def _estimates_after(extra, client, after):
     names = [f"{PREFIX}client_level{end}" for end in ("", "_low", "_high")]
     if after.level is None or not all(name in extra for name in names):
         return {}
-    out = {name: np.array(extra[name], np.float64) for name in names}
-    was = out[names[0]][client]
+    estimates = {name: np.array(extra[name], np.float64) for name in names}
+    was = estimates[names[0]][client]
     for name, value in zip(names, (after.level, after.low, after.high), strict=True):
-        out[name][client] = value
+        estimates[name][client] = value
     if f"{PREFIX}judged" in extra:
-        out[f"{PREFIX}judged"] = np.array(extra[f"{PREFIX}judged"])
-        out[f"{PREFIX}judged"][client] = True
+        estimates[f"{PREFIX}judged"] = np.array(extra[f"{PREFIX}judged"])
+        estimates[f"{PREFIX}judged"][client] = True
     if f"{PREFIX}client_transition" in extra and was > 0:
         T = np.array(extra[f"{PREFIX}client_transition"], np.float64)
         eye = np.eye(T.shape[-1])
         T[client] = eye + min(1.0, after.level / was) * (T[client] - eye)
-        out[f"{PREFIX}client_transition"] = T
-    return out
+        estimates[f"{PREFIX}client_transition"] = T
+    return estimates
 
 
 def without_samples(federation: "Federation", positions: np.ndarray) -> "Federation":
@@ -346,8 +346,10 @@ def without_samples(federation: "Federation", positions: np.ndarray) -> "Federat
         return federation
     parts = [part[~np.isin(part, positions)] for part in federation.clients]
     offsets = np.concatenate([[0], np.cumsum([len(part) for part in parts])])
-    out = replace(federation, client_offsets=offsets, client_indices=np.concatenate(parts), extra=dict(federation.extra))
-    if "holdout_client" in out.extra:
-        out.extra["holdout_client"] = np.where(np.isin(np.arange(len(out.given)), positions), -1, out.extra["holdout_client"])
-    out.check()
-    return out
+    remaining = replace(federation, client_offsets=offsets, client_indices=np.concatenate(parts), extra=dict(federation.extra))
+    if "holdout_client" in remaining.extra:
+        remaining.extra["holdout_client"] = np.where(
+            np.isin(np.arange(len(remaining.given)), positions), -1, remaining.extra["holdout_client"]
+        )
+    remaining.check()
+    return remaining

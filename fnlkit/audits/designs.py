@@ -71,13 +71,15 @@ class Design:
         try:
             values = dict(part.split("=") for part in text.split())
             kinds = {"q": float, "confidence": float, "errors": float, "check": str}
-            out = cls(**{name: kinds.get(name, int)(value) for name, value in values.items()})
+            design = cls(**{name: kinds.get(name, int)(value) for name, value in values.items()})
         except (TypeError, ValueError):
             raise InputError(f"{source}: the column design is {text[:60]!r}; export the review again") from None
-        whole = 0 <= out.reviews <= out.candidates and out.random >= 0
-        if not (whole and 0 < out.q < 1 and 0 <= out.errors < 1 and (out.confidence is None or 0 < out.confidence < 1)):
+        whole = 0 <= design.reviews <= design.candidates and design.random >= 0
+        if not (
+            whole and 0 < design.q < 1 and 0 <= design.errors < 1 and (design.confidence is None or 0 < design.confidence < 1)
+        ):
             raise InputError(f"{source}: the column design is {text[:60]!r}; export the review again")
-        return out
+        return design
 
     def bounds(self) -> np.ndarray:
         """Estimate the unreviewed right labels of a prefix (reviews + 1,) by its number of reviewed right labels."""
@@ -234,8 +236,8 @@ def make_guarantee(
     reviewed = np.isin(top, drawn)
     groups = federation.given[top]
     how: dict[str, Any] = {"q": design.q, "confidence": design.confidence, "errors": design.errors, "groups": groups}
-    found = find_guaranteed_list(-np.arange(len(top)), reviewed, np.isin(top, wrong), **how)
-    listed = top[found.listed]
+    guaranteed = find_guaranteed_list(-np.arange(len(top)), reviewed, np.isin(top, wrong), **how)
+    listed = top[guaranteed.listed]
     before = [one.guarantee for one in read_guaranteed_reviews(federation) if one.client == client]
     this = ListTerms(len(listed), design.q, design.confidence)
     return Guarantee(
@@ -246,7 +248,7 @@ def make_guarantee(
         candidates=len(top),
         reviews=int(reviewed.sum()),
         wrong=int((reviewed & np.isin(top, wrong)).sum()),
-        right_at_most=found.right_at_most,
+        right_at_most=guaranteed.right_at_most,
         listed=listed.tolist(),
         together=_together([*(ListTerms(len(one.listed), one.q, one.confidence) for one in before if one), this]),
     )

@@ -40,17 +40,17 @@ def suspects(federation: "Federation", *, every: bool = False) -> Sheet:
     score, flagged, suggested = map(np.asarray, arrays)
     owner = _owners(federation)
     flagged = flagged.astype(bool)
-    found = np.flatnonzero((owner >= 0) & (flagged | every))
-    found = found[np.argsort(-score[found], kind="stable")]
-    head, cells = _identify_samples(federation, found, owner)
+    positions = np.flatnonzero((owner >= 0) & (flagged | every))
+    positions = positions[np.argsort(-score[positions], kind="stable")]
+    head, cells = _identify_samples(federation, positions, owner)
     held_out, seen = _find_held_out(federation), find_reviewed(federation)
     sure = federation.extra.get(f"{PREFIX}confidence")
-    given, better = (_words(federation, labels[found]) for labels in (federation.given, suggested))
+    given, better = (_words(federation, labels[positions]) for labels in (federation.given, suggested))
     rows = []
-    for cell, i, label, suggestion in zip(cells, found.tolist(), given, better, strict=True):
+    for cell, i, label, suggestion in zip(cells, positions.tolist(), given, better, strict=True):
         stated = [] if sure is None else [float(sure[i])]
         rows.append([*cell, label, suggestion, float(score[i]), *stated, bool(held_out[i]), bool(seen[i])])
-    last = _more(federation, found, flagged, every)
+    last = _more(federation, positions, flagged, every)
     rows = [[*row, *(values[k] for values in last.values())] for k, row in enumerate(rows)]
     stated = [] if sure is None else ["confidence"]
     return Sheet([*head, "given", "suggested", "score", *stated, "held_out", "reviewed", *last], rows)
@@ -58,14 +58,14 @@ def suspects(federation: "Federation", *, every: bool = False) -> Sheet:
 
 def _more(federation, found, flagged, every):
     """Last columns of `suspects`: {name: values of the samples `found`}."""
-    extra, out = federation.extra, {}
+    extra, columns = federation.extra, {}
     if every:
-        out["flagged"] = flagged[found].astype(bool).tolist()
+        columns["flagged"] = flagged[found].astype(bool).tolist()
     start = f"{PREFIX}by_"
     by = {name.removeprefix(start): flags[found] for name, flags in extra.items() if name.startswith(start)}
     if by:
-        out["detectors"] = [" ".join(name for name, flags in by.items() if flags[k]) for k in range(len(found))]
-    return out
+        columns["detectors"] = [" ".join(name for name, flags in by.items() if flags[k]) for k in range(len(found))]
+    return columns
 
 
 def list_labels(federation: "Federation") -> Sheet:
@@ -106,23 +106,23 @@ def list_labels(federation: "Federation") -> Sheet:
 
 def _find_decisions(federation):
     """Find {position: reviewer and date} of the samples whose label a review changed or that it left out."""
-    out = {}
+    decided = {}
     for one in read_reviews(federation):
         words = " ".join(str(part) for part in (one.who, one.when) if part)
         positions = [*(row[0] for row in one.changed if row), *one.dropped]
-        out |= dict.fromkeys(positions, f"review ({words})" if words else "review")
-    return out
+        decided |= dict.fromkeys(positions, f"review ({words})" if words else "review")
+    return decided
 
 
 def _find_listed(federation):
     """Find {position: list, guarantee and review} of the samples that `correct --list` changed or left out."""
-    out = {}
+    listed = {}
     for number, one in enumerate(read_applied_lists(federation), 1):
         sure = "on average" if one.confidence is None else f"with probability {one.confidence:g}"
         text = f"list {number} of {len(one.listed)} labels, at most {one.q:g} right {sure}"
         text += f" (review of {one.when}, {one.reviews} decisions, {one.sha256[:12]})"
-        out |= dict.fromkeys(one.listed, text)
-    return out
+        listed |= dict.fromkeys(one.listed, text)
+    return listed
 
 
 def _reason(federation, position, decided, left):

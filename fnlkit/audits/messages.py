@@ -136,8 +136,8 @@ def classes_to_describe(counts: np.ndarray) -> np.ndarray:
     [[True, False, False], [True, True, False], [True, False, False]]
     """
     counts = np.asarray(counts)
-    out = counts >= LEAST
-    rest = np.where(out, 0, counts).sum(-1)
-    smallest = np.where(out, counts, np.iinfo(np.int64).max).argmin(-1)[..., None]
+    mask = counts >= LEAST
+    rest = np.where(mask, 0, counts).sum(-1)
+    smallest = np.where(mask, counts, np.iinfo(np.int64).max).argmin(-1)[..., None]
     few = ((rest > 0) & (rest < LEAST))[..., None] & (np.arange(counts.shape[-1]) == smallest)
-    return out & ~few
+    return mask & ~few

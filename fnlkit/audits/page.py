@@ -177,11 +177,11 @@ def _deep(image):
 
 def _uri(picture, most=None):
     """Convert a picture to a data URI: PNG, or a JPEG of high quality with sides of at most `most` pixels."""
-    out, form = io.BytesIO(), "png"
+    buffer, form = io.BytesIO(), "png"
     if most is None:
-        picture.save(out, "PNG")
+        picture.save(buffer, "PNG")
     else:
         form = "jpeg"
         picture.thumbnail((most, most))
-        picture.save(out, "JPEG", quality=92, subsampling=0)
-    return f"data:image/{form};base64," + base64.b64encode(out.getvalue()).decode("ascii")
+        picture.save(buffer, "JPEG", quality=92, subsampling=0)
+    return f"data:image/{form};base64," + base64.b64encode(buffer.getvalue()).decode("ascii")

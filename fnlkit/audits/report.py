@@ -173,12 +173,12 @@ def findings(sites: list[SiteAudit], every: bool = False) -> list[str]:
         return [f"{row.site}: {' '.join(words)}" for row, words in rows] + [
             f"Next at {row.site}: {'; '.join(row.next)}." for row in sites if row.next
         ]
-    out: dict[str, list[str]] = {}
+    sites_by_finding: dict[str, list[str]] = {}
     for row in sites:
         if needs_a_look(row):
             for words in row.words:
-                out.setdefault(words, []).append(row.site)
-    return [f"{', '.join(names)}: {words}" for words, names in out.items()][:MOST_FINDINGS]
+                sites_by_finding.setdefault(words, []).append(row.site)
+    return [f"{', '.join(names)}: {words}" for words, names in sites_by_finding.items()][:MOST_FINDINGS]
 
 
 def following(sites: Sequence[SiteAudit], judged: str) -> list[str]:
@@ -239,18 +239,18 @@ def chance(p: float | None) -> str:
 
 def odd(row: SiteAudit) -> str:
     """Describe the further findings about a site's data."""
-    found = [f"{number} {word}" for number, word in (
+    words = [f"{number} {word}" for number, word in (
         (row.copies, "copies"), (row.near_copies, "near copies"), (row.far, "far from all others"),
         (row.unlabeled, "without a label"),
     ) if number]  # fmt: skip
     if row.balance > LARGE:
-        found.append(f"{100 * row.balance:.0f} % are {row.largest}")
+        words.append(f"{100 * row.balance:.0f} % are {row.largest}")
     if row.withheld:
-        found.append(f"fewer than 5 of {list_names(row.withheld)}, left out")
-    found += [f"no {name}" for name in row.missing[:3]]
+        words.append(f"fewer than 5 of {list_names(row.withheld)}, left out")
+    words += [f"no {name}" for name in row.missing[:3]]
     if len(row.missing) > 3:
-        found.append(f"{len(row.missing) - 3} more classes missing")
-    return "; ".join(found) or "-"
+        words.append(f"{len(row.missing) - 3} more classes missing")
+    return "; ".join(words) or "-"
 
 
 def matrix(row: SiteAudit, classes: list[str]) -> dict[str, Any] | None:

@@ -102,15 +102,15 @@ def restore_table(cells: np.ndarray, wrong: np.ndarray, totals: np.ndarray) -> n
     [[19, 5, 0], [5, 17, 0], [0, 5, 33]]
     """
     cells, totals = np.asarray(cells, np.int64), np.asarray(totals, np.int64)
-    out, sums = np.zeros_like(cells), np.minimum(wrong, totals)
+    restored, sums = np.zeros_like(cells), np.minimum(wrong, totals)
     for c, (column, number) in enumerate(zip(cells.T, sums, strict=True)):
         others = np.arange(len(cells)) != c
         if number <= column.sum():
-            out[:, c] = allot(number, column)
+            restored[:, c] = allot(number, column)
         else:
             empty = others & (column == 0)
-            out[:, c] = column + allot(number - column.sum(), empty if empty.any() else others)
-    return out + np.diag(totals - out.sum(0))
+            restored[:, c] = column + allot(number - column.sum(), empty if empty.any() else others)
+    return restored + np.diag(totals - restored.sum(0))
 
 
 def round_supported(supported: int | np.ndarray, wrong: np.ndarray, doubted: np.ndarray) -> int:

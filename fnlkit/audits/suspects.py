@@ -220,10 +220,10 @@ def neighbors_of(points: np.ndarray, positions: np.ndarray, held: np.ndarray, co
         return [np.empty(0, np.int64) for _ in positions]
     mine = np.asarray(points[held], np.float64)
     limit = (1 - ALIKE) * 2 * mine.var(0).sum()
-    found = NearestNeighbors(n_neighbors=min(count + 1, len(held))).fit(mine)
-    away, places = found.kneighbors(np.asarray(points[positions], np.float64))
-    out = []
+    index = NearestNeighbors(n_neighbors=min(count + 1, len(held))).fit(mine)
+    away, places = index.kneighbors(np.asarray(points[positions], np.float64))
+    neighbors = []
     for own, near, distance in zip(positions, held[places], away, strict=True):
         # A sample is its own nearest neighbor, but copies can precede it.
-        out.append(near[(near != own) & (distance**2 <= limit)][:count])
-    return out
+        neighbors.append(near[(near != own) & (distance**2 <= limit)][:count])
+    return neighbors

@@ -96,8 +96,8 @@ def to_votes(
         return to_votes(values.to_numpy(object), federation)[0], list(map(str, values.columns))
     votes, size = whole_votes(np.asanyarray(values)), len(federation.given)
     if votes.ndim != 2 or len(votes) != size or not votes.shape[1] or votes.dtype.kind not in "iufUOT":
-        found = f"{votes.dtype} {votes.shape}"
-        raise InputError(f"`votes` is {found}; expected labels ({size:,}, A), one column per annotator")
+        form = f"{votes.dtype} {votes.shape}"
+        raise InputError(f"`votes` is {form}; expected labels ({size:,}, A), one column per annotator")
     if votes.dtype.kind in "UOT":
         find = _reader(federation)
         texts, place = np.unique(["" if each is None else str(each) for each in votes.reshape(-1)], return_inverse=True)
@@ -150,26 +150,26 @@ def _of_table(table, federation, control, sample_column):
     votes = np.full((len(federation.given), len(names)), -1, np.int64)
     for a, name in enumerate(names):
         for row, position in zip(rows, place, strict=True):
-            if (found := labels[name][row]) == -1:
+            if (label := labels[name][row]) == -1:
                 continue
-            if found is None:
+            if label is None:
                 word = texts[name][row][:80]
                 table.fail([row], f"vote of {name} is {word!r}; expected one of the classes {_words(federation)}")
             if votes[position, a] >= 0:
                 sample = federation.ids_of([position])[0]
                 table.fail([row], f"{name} has a vote on {sample!r} in an earlier row; one vote per sample and annotator")
-            votes[position, a] = found
+            votes[position, a] = label
     return votes, names
 
 
 def _of_answers(answers, federation, control, sample_column):
     """Convert Answers to (votes (n, A), names of the annotators)."""
-    found = labels_of(answers, federation, control=control, sample_column=sample_column)
-    if "" in found.annotators:
-        answers.fail([int(found.rows[found.annotators.index("")])], "no annotator; each vote is somebody's")
-    voters = set(found.annotators)
+    newest = labels_of(answers, federation, control=control, sample_column=sample_column)
+    if "" in newest.annotators:
+        answers.fail([int(newest.rows[newest.annotators.index("")])], "no annotator; each vote is somebody's")
+    voters = set(newest.annotators)
     names = [name for name in dict.fromkeys(answers.annotators) if name in voters]
     column = {name: a for a, name in enumerate(names)}
     votes = np.full((len(federation.given), len(names)), -1, np.int64)
-    votes[found.positions, [column[name] for name in found.annotators]] = found.labels
+    votes[newest.positions, [column[name] for name in newest.annotators]] = newest.labels
     return votes, names

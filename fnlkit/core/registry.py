@@ -226,12 +226,12 @@ def sends(spec: str | Spec | Callable[..., Any]) -> dict[str, Sent]:
     spec : str, Spec or callable
         As in `walk_stages`; a method without a declaration contributes no replies.
     """
-    out: dict[str, Sent] = {}
+    declared: dict[str, Sent] = {}
     for stage in walk_stages(spec):
         parts = [stage, *(part for name, part in arguments_of(stage).items() if name in _PART_PARAMETERS)]
         for part in parts:
-            out = dict(declaration(part).sends or {}) | out
-    return out
+            declared = dict(declaration(part).sends or {}) | declared
+    return declared
 
 
 def loss(spec: str | Spec) -> Callable[..., Any]:

@@ -212,14 +212,14 @@ def data_files(text: str | Spec, names: Iterable[str] | None = None) -> dict[str
     names : iterable of str, optional
         Only of these components. Default: all.
     """
-    out = {}
+    file_digests = {}
     for component, spec in _own_specs(text):
         for value in spec.parameters.values() if names is None or component in names else ():
             for entry in value if isinstance(value, list) else [value]:
                 name = entry.name if isinstance(entry, Spec) and not entry.parameters else entry
                 if isinstance(name, str) and (digest := own.data_digest(component, name)):
-                    out[name] = digest
-    return out
+                    file_digests[name] = digest
+    return file_digests
 
 
 def digests(specs: Iterable[object]) -> dict[str, str]:

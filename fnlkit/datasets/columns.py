@@ -90,23 +90,23 @@ def learn(
     InputError
         If a column is free text or a cell is invalid.  The message names the column and row.
     """
-    out = []
+    learned = []
     for name in names:
         if name in text:
-            out.append({"name": name, "kind": "text", "size": TEXT_FEATURES})
+            learned.append({"name": name, "kind": "text", "size": TEXT_FEATURES})
             continue
         if name in date:
-            out.append(_learn_date(table, name, rows, sites))
+            learned.append(_learn_date(table, name, rows, sites))
             continue
         codes = name not in numbers and _has_codes(table, name)
         if name not in categorical and name not in ordinal and not codes:
             values, odd = table.numbers(name)
             if len(odd) == 0:
                 _refuse_far(table, name, values, declared=name in numbers)
-                out.append({"name": name, "kind": "number", **_number_of(values[rows], sites)})
+                learned.append({"name": name, "kind": "number", **_number_of(values[rows], sites)})
                 continue
             if name in numbers:
-                out.append(_learn_notation(table, name, rows, sites))
+                learned.append(_learn_notation(table, name, rows, sites))
                 continue
             if len(odd) <= (1 - _NUMERIC) * (np.isfinite(values).sum() + len(odd)):
                 _refuse_among_numbers(table, name, odd)
@@ -122,10 +122,10 @@ def learn(
             _refuse_texts(table, name, levels, len(rows))
         if name in ordinal:
             column = {"name": name, "kind": "rank", "levels": levels}
-            out.append(column | _absent(_ranks(texts, levels)[rows], sites))
+            learned.append(column | _absent(_ranks(texts, levels)[rows], sites))
         else:
-            out.append({"name": name, "kind": "one-hot", "levels": levels + [_ABSENT] * ("" in seen)})
-    return out
+            learned.append({"name": name, "kind": "one-hot", "levels": levels + [_ABSENT] * ("" in seen)})
+    return learned
 
 
 def _has_codes(table, name):
@@ -224,15 +224,15 @@ def note_values(x: Any, name: str) -> list[str]:
     """
     if x.shape[1] > 200:
         return []
-    rows, out = np.asarray(x[:10_000], np.float64), []
+    rows, notes = np.asarray(x[:10_000], np.float64), []
     for j in range(rows.shape[1]):
-        out += [
+        notes += [
             f"column {j} of `{name}`: {count:,} values are {value:g}, far from the others; replace codes of missing values"
             for value, count in find_codes(rows[:, j])
         ]
         if loses_differences(rows[:, j]):
-            out.append(f"column {j} of `{name}` has large numbers whose differences float32 cannot hold; subtract their mean")
-    return out
+            notes.append(f"column {j} of `{name}` has large numbers whose differences float32 cannot hold; subtract their mean")
+    return notes
 
 
 def find_codes(values: np.ndarray) -> list[tuple[float, int]]:
@@ -251,12 +251,12 @@ def find_codes(values: np.ndarray) -> list[tuple[float, int]]:
     inner = ends[1:-1]
     if len(inner) < _INNER:
         return []
-    out = []
+    codes = []
     for value, count, near in ((ends[0], counts[0], inner[0]), (ends[-1], counts[-1], inner[-1])):
         nines = re.fullmatch(r"-?9{3,}(\.0)?", repr(float(value))) is not None
         if count > 1 and value != 0 and (nines or abs(value - near) > inner[-1] - inner[0]):
-            out.append((float(value), int(count)))
-    return out
+            codes.append((float(value), int(count)))
+    return codes
 
 
 def _read_numbers(table, column):
@@ -308,33 +308,33 @@ def doubts(table: Table, columns: Sequence[dict[str, Any]], categorical: Collect
         Columns that the user declared.
     """
     written = [column for column in columns if "notation" in column and isinstance(table.columns[column["name"]], list)]
-    out = [notation.note_notation(each["name"], table.raw(each["name"]), each["notation"]) for each in written]
+    notes = [notation.note_notation(each["name"], table.raw(each["name"]), each["notation"]) for each in written]
     for column in (column for column in columns if column["kind"] == "number"):
         for value, count in find_codes(_read_numbers(table, column)):
-            out.append(f"column {column['name']!r}: {count:,} cells are {value:g}, far from others: missing=[{value:g}]?")
+            notes.append(f"column {column['name']!r}: {count:,} cells are {value:g}, far from others: missing=[{value:g}]?")
     for name in [column["name"] for column in columns if column["kind"] == "one-hot" and column["name"] not in categorical]:
         values, odd = table.numbers(name)
         count = int(np.isfinite(values).sum())
         texts = table.raw(name)
         if _has_codes(table, name):
             example = next(text for text in texts if is_code(text))
-            out.append(
+            notes.append(
                 f"column {name!r} has numbers with leading zeros, such as {example!r}: codes, read as categories; write "
                 f'numbers=["{name}"] to read numbers, or categorical=["{name}"]'
             )
         elif odd and notation.looks_like_numbers(texts, comma=table.comma):
-            out.append(
+            notes.append(
                 f"column {name!r} is read as categories, but looks like numbers with {notation.describe_forms(texts)}; write "
                 f'numbers=["{name}"] to read numbers, or categorical=["{name}"]'
             )
         elif count > len(odd) > 0:
             text = texts[odd[0]][:40]
-            out.append(
+            notes.append(
                 f"column {name!r} is read as categories, although {count:,} of {count + len(odd):,} cells are numbers; "
                 f"{len(odd):,} are not, such as {text!r} in row {table.rows[odd[0]]}: correct them to read numbers, or write "
                 f'categorical=["{name}"]'
             )
-    return out
+    return notes
 
 
 def _free(levels, rows):
@@ -357,18 +357,18 @@ def _ranks(texts, levels):
 
 def features(columns: Iterable[dict[str, Any]]) -> list[str]:
     """Name the encoded features in order."""
-    out = []
+    names = []
     for column in columns:
         if column["kind"] == "one-hot":
-            out += [f"{column['name']}: {level}" for level in column["levels"]]
+            names += [f"{column['name']}: {level}" for level in column["levels"]]
         elif column["kind"] == "date":
             parts = [f"{column['name']} {part}" for part in dates.PARTS]
-            out += parts + [f"{column['name']} {_ABSENT}"] * column["missing"]
+            names += parts + [f"{column['name']} {_ABSENT}"] * column["missing"]
         elif column["kind"] == "text":
-            out += [f"{column['name']} words {i}" for i in range(column["size"])]
+            names += [f"{column['name']} words {i}" for i in range(column["size"])]
         else:
-            out += [column["name"], *([f"{column['name']} {_ABSENT}"] if column["missing"] else [])]
-    return out
+            names += [column["name"], *([f"{column['name']} {_ABSENT}"] if column["missing"] else [])]
+    return names
 
 
 def encode(columns: Sequence[dict[str, Any]], table: Table, rows: np.ndarray) -> np.ndarray:
@@ -417,17 +417,17 @@ def note_unseen(columns: Sequence[dict[str, Any]], table: Table, rows: Sequence[
     what : str
         Name of the rows in the notes, such as "test rows".
     """
-    out, all_rows = [], set()
+    notes, all_rows = [], set()
     for column in columns:
         odd = unseen_rows(column, table, rows)
         if odd:
             all_rows.update(odd)
             texts = table.texts(column["name"])
             names = list_names(order_texts({texts[row] or _ABSENT for row in odd}), quote=True)
-            out.append(f"column {column['name']!r}: {len(odd):,} of {len(rows):,} {what} have new categories: {names}")
-    if len(out) > 1:
-        out.append(f"{len(all_rows):,} of {len(rows):,} {what} have such a category in some column")
-    return out
+            notes.append(f"column {column['name']!r}: {len(odd):,} of {len(rows):,} {what} have new categories: {names}")
+    if len(notes) > 1:
+        notes.append(f"{len(all_rows):,} of {len(rows):,} {what} have such a category in some column")
+    return notes
 
 
 def unseen_rows(column: dict[str, Any], table: Table, rows: Iterable[int]) -> list[int]:
@@ -477,7 +477,7 @@ def decode_row(columns: Sequence[dict[str, Any]], vector: np.ndarray) -> list[tu
     vector : (d,)
         As returned by `encode`.
     """
-    out, at = [], 0
+    cells, at = [], 0
     for column in columns:
         levels = column.get("levels", [])
         if column["kind"] == "text":
@@ -486,7 +486,7 @@ def decode_row(columns: Sequence[dict[str, Any]], vector: np.ndarray) -> list[tu
         if column["kind"] == "one-hot":
             places = np.flatnonzero(vector[at : at + len(levels)] > 0.5)
             level = levels[places[0]] if len(places) else _UNKNOWN
-            out.append((column["name"], None if level == _ABSENT else level))
+            cells.append((column["name"], None if level == _ABSENT else level))
             at += len(levels)
             continue
         wide = len(dates.PARTS) if column["kind"] == "date" else 1
@@ -497,9 +497,9 @@ def decode_row(columns: Sequence[dict[str, Any]], vector: np.ndarray) -> list[tu
             text = f"{round(number)}, day {round(float(vector[at + 1]))}"
         else:
             text = levels[round(number)] if column["kind"] == "rank" else f"{number:.6g}"
-        out.append((column["name"], text))
+        cells.append((column["name"], text))
         at += wide + column["missing"]
-    return out
+    return cells
 
 
 def descriptions(columns: Sequence[dict[str, Any]]) -> list[str]:
@@ -511,12 +511,14 @@ def descriptions(columns: Sequence[dict[str, Any]]) -> list[str]:
         "text": "free text",
         "date": "dates: year, day of the year, weekday",
     }
-    out = []
+    sentences = []
     for kind, words in kinds.items():
         names = [c["name"] + (f" ({' < '.join(c['levels'])})" if kind == "rank" else "") for c in columns if c["kind"] == kind]
         if names:
-            out.append(f"{words}: {list_names(names)}")
+            sentences.append(f"{words}: {list_names(names)}")
     gaps = [c["name"] for c in columns if c.get("missing") or _ABSENT in c.get("levels", ())]
     if gaps:
-        out.append(f"values are missing in {list_names(gaps)}: a feature marks them, and numbers become the mean of all sites")
-    return out
+        sentences.append(
+            f"values are missing in {list_names(gaps)}: a feature marks them, and numbers become the mean of all sites"
+        )
+    return sentences

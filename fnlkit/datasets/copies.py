@@ -93,9 +93,9 @@ def shared_by_sites(numbers: np.ndarray, sites: np.ndarray) -> list[tuple[str, s
 
 
 def _later(numbers):
-    out = np.ones(len(numbers), bool)
-    out[np.unique(numbers, return_index=True)[1]] = False
-    return out
+    later = np.ones(len(numbers), bool)
+    later[np.unique(numbers, return_index=True)[1]] = False
+    return later
 
 
 def is_published(name: str) -> bool:
@@ -108,9 +108,9 @@ def is_published(name: str) -> bool:
 
 def find_copies(data: Dataset) -> Copies:
     """Find the copies in a data set; reads all samples once."""
-    found, size = data.remember("copies", lambda: _number(data)), len(data.y_train)
-    numbers = np.array(found["numbers"], np.int64)
-    return Copies(numbers[:size], numbers[size:], found["by_chance"])
+    numbered, size = data.remember("copies", lambda: _number(data)), len(data.y_train)
+    numbers = np.array(numbered["numbers"], np.int64)
+    return Copies(numbers[:size], numbers[size:], numbered["by_chance"])
 
 
 def _number(data):
@@ -127,12 +127,12 @@ def _number(data):
 
 def digests(x: np.ndarray | Rows) -> list[bytes]:
     """Hash the values of each row of an array (n, ...)."""
-    out: list[bytes] = []
+    hashes: list[bytes] = []
     for a, b in blocks(x):
         rows = np.ascontiguousarray(x[a:b])
         rows = rows + rows.dtype.type(0) if rows.dtype.kind == "f" else rows  # -0 is 0
-        out += [hashlib.blake2b(row.tobytes(), digest_size=16).digest() for row in rows]
-    return out
+        hashes += [hashlib.blake2b(row.tobytes(), digest_size=16).digest() for row in rows]
+    return hashes
 
 
 def _pairs(numbers):
@@ -268,22 +268,22 @@ def note_copies(facts: dict[str, int], duplicates: str, sizes: tuple[int, int]) 
     sizes : (int, int)
         Numbers of training and test samples.
     """
-    out = []
+    notes = []
     if facts["test"]:
         left = "the training copies are left out" if facts["left_out"] else "scores on them are too good"
-        out.append(f"{facts['test']:,} of {sizes[1]:,} test samples have a copy in training; {left}")
+        notes.append(f"{facts['test']:,} of {sizes[1]:,} test samples have a copy in training; {left}")
     if facts["training"]:
         words = {
             "together": "copies are never divided",
             "drop": "only the first of equal samples is used",
             "allow": "copies can be divided, so that scores are too good",
         }
-        out.append(f"{facts['training']:,} of {sizes[0]:,} training samples are copies of others; {words[duplicates]}")
+        notes.append(f"{facts['training']:,} of {sizes[0]:,} training samples are copies of others; {words[duplicates]}")
     if facts["sites"]:
-        out.append(f"{facts['sites']:,} sites share samples: the same values are at several sites")
-    if out:
+        notes.append(f"{facts['sites']:,} sites share samples: the same values are at several sites")
+    if notes:
         others = list_names(f"`duplicates={word!r}`" for word in DUPLICATES if word != duplicates)
-        out[-1] += f"; other choices are {others}"
+        notes[-1] += f"; other choices are {others}"
     if facts["by_chance"]:
-        out.append(f"{facts['by_chance']:,} rows equal an earlier row, as expected for columns with few values: no copies")
-    return out
+        notes.append(f"{facts['by_chance']:,} rows equal an earlier row, as expected for columns with few values: no copies")
+    return notes

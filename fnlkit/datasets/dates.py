@@ -89,7 +89,7 @@ def parts_of(texts: Sequence[str], form: str) -> tuple[np.ndarray, list[int]]:
 
     An empty text is missing: NaN.
     """
-    out, odd = np.full((len(texts), 3), np.nan), []
+    parts, odd = np.full((len(texts), 3), np.nan), []
     for i, text in enumerate(texts):
         if not text.strip():
             continue
@@ -97,8 +97,8 @@ def parts_of(texts: Sequence[str], form: str) -> tuple[np.ndarray, list[int]]:
         if date is None:
             odd.append(i)
         else:
-            out[i] = date.year, date.timetuple().tm_yday, date.weekday()
-    return out, odd
+            parts[i] = date.year, date.timetuple().tm_yday, date.weekday()
+    return parts, odd
 
 
 def read_times(texts: Sequence[str]) -> np.ndarray:

@@ -66,16 +66,19 @@ class Decoded(Rows):
     def _at(self, position):
         path = pathlib.Path(self.folder, self.names[position])
         try:
-            out = self.one(path)
-            if not _fits(out.shape, out.dtype, self.shape[1:], self.dtype):
-                actual, wanted = _describe(self.one, out.shape, out.dtype), _describe(self.one, self.shape[1:], self.dtype)
+            sample = self.one(path)
+            if not _fits(sample.shape, sample.dtype, self.shape[1:], self.dtype):
+                actual, wanted = (
+                    _describe(self.one, sample.shape, sample.dtype),
+                    _describe(self.one, self.shape[1:], self.dtype),
+                )
                 raise InputError(f"{display_path(path)}: {actual}; the other files have {wanted}")
         except InputError as error:
             raise SampleError(str(error)) from error
-        return np.broadcast_to(out, self.shape[1:])
+        return np.broadcast_to(sample, self.shape[1:])
 
     def _read(self, positions):
-        out = np.empty((len(positions), *self.shape[1:]), self.dtype)
+        decoded = np.empty((len(positions), *self.shape[1:]), self.dtype)
         positions = np.asarray(positions).tolist()
         if len(positions) < 8:
             samples = map(self._at, positions)
@@ -83,9 +86,9 @@ class Decoded(Rows):
             if self._threads is None:
                 self._threads = ThreadPoolExecutor(core_count(), thread_name_prefix="fnlkit-decode")
             samples = self._threads.map(self._at, positions)
-        for place, sample in zip(out, samples, strict=True):
+        for place, sample in zip(decoded, samples, strict=True):
             place[:] = sample
-        return out
+        return decoded
 
 
 def _again(folder, names, one, shape, dtype):
@@ -217,10 +220,10 @@ def load_small(rows: np.ndarray | Rows) -> np.ndarray | Rows:
     """Read rows into memory if they need at most 64 MiB, otherwise return them unread."""
     if rows.nbytes > large.SMALL:
         return rows
-    out = np.empty(rows.shape, rows.dtype)
+    loaded = np.empty(rows.shape, rows.dtype)
     for start in range(0, len(rows), 512):
-        out[start : start + 512] = rows[start : start + 512]
-    return out
+        loaded[start : start + 512] = rows[start : start + 512]
+    return loaded
 
 
 def _survey(every, one, kept, shape):
@@ -289,14 +292,14 @@ def _list_reasons(reasons, total):
     bad = [path for alike in reasons.values() for path in alike]
     if len(bad) == 1:
         return f"{display_path(bad[0])}: {next(iter(reasons))}"
-    home, out = os.path.commonpath([os.path.dirname(path) for path in bad]), []
+    home, lines = os.path.commonpath([os.path.dirname(path) for path in bad]), []
     shown = 2 if len(reasons) == 1 else 1
     for reason, alike in [*reasons.items()][:_MOST]:
         names = [display_path(os.path.relpath(path, home)) for path in alike[:shown]]
         names += [f"{len(alike) - shown:,} more"] if len(alike) > shown else []
-        out.append(f"{', '.join(names)}: {reason}")
-    out += [f"{len(reasons) - _MOST:,} more reasons"] if len(reasons) > _MOST else []
-    return f"{len(bad):,} of {total:,} files cannot be used; in {display_path(home or '.')}: {'; '.join(out)}"
+        lines.append(f"{', '.join(names)}: {reason}")
+    lines += [f"{len(reasons) - _MOST:,} more reasons"] if len(reasons) > _MOST else []
+    return f"{len(bad):,} of {total:,} files cannot be used; in {display_path(home or '.')}: {'; '.join(lines)}"
 
 
 def _describe(one, shape, dtype):
@@ -430,14 +433,14 @@ def image(path: pathlib.Path, *, size: int = 0, crop: bool = False, window: str 
             deep = picture.mode.startswith(("I", "F"))  # 16 bits per pixel (X-rays, microscopes): 8 bits would saturate
             gray = deep or picture.mode in ("1", "L")
             picture = _resize(picture.convert("F" if deep else "L" if gray else "RGB"), size, crop)
-            out = np.clip(np.asarray(picture, np.float32) / 65535, 0, 1) if deep else np.asarray(picture, np.uint8)
+            values = np.clip(np.asarray(picture, np.float32) / 65535, 0, 1) if deep else np.asarray(picture, np.uint8)
     except InputError:
         raise
     except pillow.UnidentifiedImageError as error:
         raise InputError(f"{display_path(path)}: cannot be read as an image: the content has no known format") from error
     except Exception as error:
         raise InputError(f"{display_path(path)}: cannot be read as an image: {' '.join(str(error).split())[:100]}") from error
-    return out[..., None] if out.ndim == 2 else out
+    return values[..., None] if values.ndim == 2 else values
 
 
 def upright(picture: Image) -> Image:
@@ -527,9 +530,9 @@ def sound(path: pathlib.Path, *, rate: int, samples: int) -> np.ndarray:
     if file_rate != rate:
         raise InputError(f"{display_path(path)}: {file_rate:,} Hz, the first sound has {rate:,} Hz; resample them")
     if samples:
-        out = np.zeros(samples, np.float32)
-        out[: len(wave_samples)] = wave_samples[:samples]
-        return out
+        padded = np.zeros(samples, np.float32)
+        padded[: len(wave_samples)] = wave_samples[:samples]
+        return padded
     return wave_samples
 
 
@@ -562,8 +565,10 @@ def read_wav(path: pathlib.Path) -> tuple[np.ndarray, int]:
 
 def numbers(path: pathlib.Path) -> np.ndarray:
     """Read the numeric array (d,), (H, W) or (H, W, channels) of an npy file."""
-    out = files.read_arrays(path)
-    out = files.pick(out, "", path)
-    if out.dtype.kind not in "iuf" or out.ndim not in (1, 2, 3):
-        raise InputError(f"{display_path(path)}: {out.dtype} {out.shape}; expected numbers (d,), (H, W) or (H, W, channels)")
-    return out
+    values = files.read_arrays(path)
+    values = files.pick(values, "", path)
+    if values.dtype.kind not in "iuf" or values.ndim not in (1, 2, 3):
+        raise InputError(
+            f"{display_path(path)}: {values.dtype} {values.shape}; expected numbers (d,), (H, W) or (H, W, channels)"
+        )
+    return values

@@ -51,12 +51,12 @@ def number_groups(names: Sequence[Any] | np.ndarray, within: Sequence[Any] | np.
     """
     sites = [""] * len(names) if within is None else list(within)
     place: dict[Any, int] = {}
-    out = np.empty(len(names), np.int64)
+    numbers = np.empty(len(names), np.int64)
     (texts,), _ = merge_spellings(np.asarray(names).astype(str).tolist(), what="groups")
     for i, (name, site) in enumerate(zip(texts, sites, strict=True)):
         key = (name, site) if name else i
-        out[i] = place.setdefault(key, len(place))
-    return out if len(place) < len(out) else None
+        numbers[i] = place.setdefault(key, len(place))
+    return numbers if len(place) < len(numbers) else None
 
 
 def of_parts(

@@ -153,39 +153,39 @@ def doubts(names: Sequence[str], labels: np.ndarray) -> list[str]:
     labels : int (n,)
         Labels of the samples; -1 if missing.
     """
-    labels, out = labels[labels >= 0], []
+    labels, warnings = labels[labels >= 0], []
     for i, name in enumerate(names):
         if name.lower() in _DOUBTFUL:
-            out.append(
+            warnings.append(
                 f"{int((labels == i).sum()):,} samples have the label {name!r}, which is treated as a class; write "
                 f'missing="{name}" in the data set\'s spec if it means a missing label'
             )
     numbers = [number for number in map(_number, names) if number is not None]
     whole = all(number.is_integer() for number in numbers)
     if len(numbers) == len(names) and not (whole and (len(names) <= _FEW or len(labels) >= _USUAL * len(names))):
-        out.append(
+        warnings.append(
             f"the {len(names):,} classes are {'whole' if whole else 'decimal'} numbers, {names[0]} to {names[-1]}, on "
             f"{len(labels):,} samples; fnlkit trains classifiers: convert numbers to ranges"
         )
     if joined := [name for mark in _JOINED for name in _find_joined(names, mark)]:
-        out.append(
+        warnings.append(
             f"{len(joined):,} classes such as {joined[0][:60]!r} seem to join several labels; each combination is a separate "
             "class: keep one label per sample, or create one data set per label"
         )
     alike = Counter(" ".join(name.lower().split()) for name in names)
     for same in [text for text, count in alike.items() if count > 1]:
         twins = [name for name in names if " ".join(name.lower().split()) == same]
-        out.append(f"classes {', '.join(map(repr, twins))} differ only in case or spaces; rename them if they are equal")
+        warnings.append(f"classes {', '.join(map(repr, twins))} differ only in case or spaces; rename them if they are equal")
     counts = np.bincount(labels, minlength=len(names))
     for rare, usual in _find_misspellings(names, counts):
         few = "1 sample" if counts[rare] == 1 else f"{counts[rare]} samples"
-        out.append(f"class {names[rare]!r} has {few} and looks like {names[usual]!r} ({counts[usual]:,} samples): a typo?")
-    return out
+        warnings.append(f"class {names[rare]!r} has {few} and looks like {names[usual]!r} ({counts[usual]:,} samples): a typo?")
+    return warnings
 
 
 def _find_misspellings(names, counts):
     """Find pairs (rare class, class of a similar name with many more samples), of at most _MOST_RARE rare classes."""
-    out = []
+    pairs = []
     for i in np.flatnonzero((counts > 0) & (counts <= _RARE))[:_MOST_RARE]:
         text = names[i].lower()
         # Grades and other names that differ in digits are similar, but no typing errors.
@@ -195,8 +195,8 @@ def _find_misspellings(names, counts):
             if re.findall(r"\d+", names[j]) == re.findall(r"\d+", names[i]) and names[j].lower() != text
         }
         close = difflib.get_close_matches(text, others, 1, cutoff=_SIMILAR) if len(text) > _SHORT else []
-        out += [(int(i), int(others[name])) for name in close]
-    return out
+        pairs += [(int(i), int(others[name])) for name in close]
+    return pairs
 
 
 def _number(text):

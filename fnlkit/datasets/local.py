@@ -128,13 +128,13 @@ def _rename(arrays):
     parts = [part for part in ("train", "test") if f"{part}_images" in arrays]
     if missing := [f"{part}_labels" for part in parts if f"{part}_labels" not in arrays]:
         raise InputError(f"has {missing[0].partition('_')[0]}_images, but no {missing[0]}")
-    out = {key: value for key, value in arrays.items() if not key.endswith(("_images", "_labels"))}
+    renamed = {key: value for key, value in arrays.items() if not key.endswith(("_images", "_labels"))}
     for part in parts:
         labels = np.asarray(arrays[f"{part}_labels"])
         if labels.ndim == 2 and labels.shape[1] > 1:
             raise InputError(f"`{part}_labels` has {labels.shape[1]} labels per sample; write an npz with one label per image")
-        out |= {f"x_{part}": arrays[f"{part}_images"], f"y_{part}": labels.reshape(-1).astype(np.int64)}
-    return out
+        renamed |= {f"x_{part}": arrays[f"{part}_images"], f"y_{part}": labels.reshape(-1).astype(np.int64)}
+    return renamed
 
 
 def from_arrays(name: str, arrays: Mapping[str, Any], *, of_site: bool = False) -> Dataset:
@@ -198,7 +198,7 @@ def from_arrays(name: str, arrays: Mapping[str, Any], *, of_site: bool = False) 
     votes: tuple[np.ndarray | None, list[str]] = (None, [])
     if "votes_train" in arrays:
         votes = check_votes(arrays["votes_train"], arrays.get("annotators"), len(labels[0]), len(names))
-    out = Dataset(
+    dataset = Dataset(
         name=name,
         kind=kind,
         y_train=labels[0],
@@ -226,7 +226,7 @@ def from_arrays(name: str, arrays: Mapping[str, Any], *, of_site: bool = False) 
         ],
         layout=LAYOUTS[0],
     )
-    return split_unlabeled(out)
+    return split_unlabeled(dataset)
 
 
 def _note_empty_classes(names, labels, true, named):
@@ -445,37 +445,39 @@ def folder(
     options = {"size": size, "crop": crop, "label": label, "group": group, "window": window, "pixels": pixels,
                "seconds": seconds, "skip_damaged": skip_damaged}  # fmt: skip
     parameters = {name: value for name, value in options.items() if value}
-    out, read = _of_files(path, parameters, train, test, classes, where, content)
-    out.notes += left
-    out.notes += out.remember("pages", lambda: note_pages([file for file, _ in (*train, *test)])) if out.kind == "image" else []
-    out.paths = out.ids = np.array([file.relative_to(path).as_posix() for file, _ in train])
+    dataset, read = _of_files(path, parameters, train, test, classes, where, content)
+    dataset.notes += left
+    dataset.notes += (
+        dataset.remember("pages", lambda: note_pages([file for file, _ in (*train, *test)])) if dataset.kind == "image" else []
+    )
+    dataset.paths = dataset.ids = np.array([file.relative_to(path).as_posix() for file, _ in train])
     if group:
         level = [_group_names([file for file, _ in half], parts, label, group) for half in (train, test)]
         if not any(level[0]):
             raise InputError(f"{display_path(path)}: no file is in a folder of level {group}, which `group` names")
-        out.groups, out.groups_test, more = of_parts(*level)
-        out.notes += more
+        dataset.groups, dataset.groups_test, more = of_parts(*level)
+        dataset.notes += more
     if label == 2 and group != 1:
-        out.fields["site"] = np.array([_site_of(file, parts) for file, _ in train])
+        dataset.fields["site"] = np.array([_site_of(file, parts) for file, _ in train])
         known = {_site_of(file, parts) for file in (*dict(train), *dict(test), *spare)}
         bare = {home.name for part in parts for home in _folders(part)} - known
-        out.notes += [f"no image or sound in {list_names(sorted(bare))}"] if bare else []
+        dataset.notes += [f"no image or sound in {list_names(sorted(bare))}"] if bare else []
     if spare:
-        sites = [_site_of(file, parts) for file in spare] if "site" in out.fields else None
+        sites = [_site_of(file, parts) for file in spare] if "site" in dataset.fields else None
         ids = [file.relative_to(path).as_posix() for file in spare]
-        alike = lambda: decode_files([spare], read, shape=out.x_train.shape[1:])[0]  # noqa: E731
-        out.unlabeled = Unlabeled(alike, ids, sites)
-    return out
+        alike = lambda: decode_files([spare], read, shape=dataset.x_train.shape[1:])[0]  # noqa: E731
+        dataset.unlabeled = Unlabeled(alike, ids, sites)
+    return dataset
 
 
 def _group_names(files, parts, label, group):
     """Folder of each file at the level `group`, with the site, or "" for a file above this level."""
-    out = []
+    names = []
     for file in files:
         below = next(file.relative_to(part) for part in parts if file.is_relative_to(part)).parts[:-1]
         site = below[0] if label == 2 and group > 1 else ""
-        out.append(f"{site}/{below[group - 1]}" if len(below) >= group else "")
-    return out
+        names.append(f"{site}/{below[group - 1]}" if len(below) >= group else "")
+    return names
 
 
 def with_options(source: str, parameter: str, **options: Any) -> str:
@@ -497,12 +499,12 @@ def _samples_of(part, name, label, skipped):
 
     A class has one folder, or one at each site.  Other files are appended to `skipped`.
     """
-    out = []
+    files = []
     for home in [part / name] if label != 2 else [site / name for site in _folders(part)]:
         samples, others = samples_in(home)
-        out += samples
+        files += samples
         skipped += others
-    return out
+    return files
 
 
 def _beside(path, parts, label):
@@ -511,9 +513,9 @@ def _beside(path, parts, label):
     They are at the top, next to train and test, or next to the class folders of a site.
     """
     homes = {path, *parts, *(site for part in parts for site in _folders(part) if label == 2)}
-    out = [file for home in sorted(homes) for file in home.iterdir() if file.is_file()]
+    files = [file for home in sorted(homes) for file in home.iterdir() if file.is_file()]
     unused = [] if parts == [path] else [home for home in _folders(path) if home not in parts]
-    return out + [file for home in unused for file in home.rglob("*") if file.is_file()]
+    return files + [file for home in unused for file in home.rglob("*") if file.is_file()]
 
 
 def _note_skipped(path, skipped):
@@ -617,17 +619,17 @@ def _clothing_lists(path):
 
 
 def _key_values(path):
-    out = {}
+    labels = {}
     try:
         for line in files.read_text(path, max_bytes=2**28).splitlines():
             if line.strip():
                 key, label = line.rsplit(maxsplit=1)
-                out[key] = int(label)
+                labels[key] = int(label)
     except InputError as error:
         raise InputError(f"{error}; the lists of Clothing1M must be in the same folder") from error
     except ValueError as error:
         raise InputError(f"{display_path(path)}: expected a key and a label per line: {error}") from error
-    return out
+    return labels
 
 
 def _as_path(path, must_exist=True):
@@ -656,7 +658,7 @@ def _of_files(path, parameters, train, test, names, where, content):
     kind, read = reader(files, **how)
     whole = reader(files, **how | {"size": 0})[1] if parameters.get("size") and kind == "image" else None
     remember = partial(cache_json, files=files, where=where, reading=f"4 {parameters}")  # the form of the checksum
-    out = Dataset(
+    dataset = Dataset(
         name=str(Spec("folder", {"path": str(path), **parameters})) if parameters else str(path),
         kind=kind,
         y_train=labels,
@@ -673,4 +675,4 @@ def _of_files(path, parameters, train, test, names, where, content):
         forms=lambda: tuple(remember("forms", lambda: [[form_of(file) for file, _ in part] for part in (train, test)])),
         layout=LAYOUTS[0],
     )
-    return out, read
+    return dataset, read

@@ -262,12 +262,12 @@ class Manifest:
         chosen = {
             name for option in ("categorical", "ordinal", "text", "numbers", "date") for name in self.lists.get(option, ())
         }
-        sites, out = self.texts("site"), {}
+        sites, left_out = self.texts("site"), {}
         for name in self.features:
             values = self.table.numbers(name)[0]
             if name not in chosen and (kind := reason_to_leave_out(name, self.table.raw(name), values, sites)):
-                out[name] = kind
-        return out
+                left_out[name] = kind
+        return left_out
 
     def texts(self, role: str) -> list[str] | None:
         """Read the cells of the column with a role, or None if there is no such column; paths as they are written."""
@@ -461,10 +461,10 @@ class Manifest:
         if "path" not in self.roles:
             return []
         given = self.reading["window"]
-        found = cache_json(
+        limits = cache_json(
             "dicom", lambda: common_window(self.paths, given), files=self.paths, where=where, reading=f"{bool(given)}"
         )
-        chosen = choose_window(found, given, display_path(self.file), of_site)
+        chosen = choose_window(limits, given, display_path(self.file), of_site)
         self.reading["window"], self.stored_window, notes = chosen
         return notes
 
@@ -495,12 +495,12 @@ class Manifest:
     def _fields(self, train, sites):
         """Collect metadata of the training samples: the site and unused columns."""
         taken = {*self.features, *(column for role, column in self.roles.items() if role not in ("annotator", "group"))}
-        out = {} if sites is None else {"site": np.array([sites[row] for row in train])}
+        fields = {} if sites is None else {"site": np.array([sites[row] for row in train])}
         for name in self.table.columns:
             if name not in taken:
                 texts = self.table.texts(name)
-                out.setdefault(name, np.array([texts[row] for row in train]))
-        return out
+                fields.setdefault(name, np.array([texts[row] for row in train]))
+        return fields
 
     def _refuse_files_as_features(self):
         """Raise if a categorical column contains file names."""
@@ -602,9 +602,9 @@ def _list_names(option, value):
 
 def _list_levels(value):
     """Read {column: levels in order} of ``ordinal={grade: [low, medium, high]}``."""
-    out = {}
+    levels_of = {}
     for column, levels in value.items():
-        out[column] = [spell(level.name if isinstance(level, Spec) else str(level)) for level in levels]
-        if len(set(out[column])) < len(levels):
+        levels_of[column] = [spell(level.name if isinstance(level, Spec) else str(level)) for level in levels]
+        if len(set(levels_of[column])) < len(levels):
             raise InputError(f"`ordinal`: write each level of {column!r} once, in order: {{{column}: [low, medium, high]}}")
-    return {column: levels for column, levels in out.items() if levels}
+    return {column: levels for column, levels in levels_of.items() if levels}

@@ -96,12 +96,12 @@ def new_samples(
 
 
 def _open_table(source, skip_damaged, where, say):
-    found = open_manifest(source)
-    found.reading["skip_damaged"] |= skip_damaged
-    for note in found.drop_damaged(where):
+    manifest = open_manifest(source)
+    manifest.reading["skip_damaged"] |= skip_damaged
+    for note in manifest.drop_damaged(where):
         if say is not None:
             say(note)
-    return found
+    return manifest
 
 
 def _of_folder(like, source, wanted, skip_damaged, say):

@@ -91,7 +91,7 @@ def read_numbers(texts: Sequence[str], notation: Mapping[str, str]) -> tuple[np.
     (array([12. ,  0.5,  nan,  nan]), [3])
     """
     thousands, decimal, unit = notation["thousands"], notation["decimal"], notation["unit"]
-    pattern, out, odd = _PATTERNS[thousands, decimal], np.full(len(texts), np.nan), []
+    pattern, numbers, odd = _PATTERNS[thousands, decimal], np.full(len(texts), np.nan), []
     for i, text in enumerate(texts):
         if text.strip().lower() in MISSING:
             continue
@@ -100,8 +100,8 @@ def read_numbers(texts: Sequence[str], notation: Mapping[str, str]) -> tuple[np.
             odd.append(i)
             continue
         digits = part[1].replace(thousands, "") if thousands else part[1]
-        out[i] = float(digits.replace(decimal, "."))
-    return out, odd + np.flatnonzero(np.isinf(out)).tolist()
+        numbers[i] = float(digits.replace(decimal, "."))
+    return numbers, odd + np.flatnonzero(np.isinf(numbers)).tolist()
 
 
 def describe_forms(texts: Sequence[str]) -> str:

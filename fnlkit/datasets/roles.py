@@ -129,11 +129,11 @@ def merge_votes(manifest: Any) -> tuple[tuple[str, ...], Table]:
     order = {label: i for i, label in enumerate(order_texts({label for cast in votes for label in cast}))}
     counts = [Counter(cast).most_common() for cast in votes]
     tied = sum(len(count) > 1 and count[0][1] == count[1][1] for count in counts)
-    out = table.chosen([rows[0] for rows in samples.values()], leave)
-    out.columns[roles["label"]] = [min(c, key=lambda vote: (-vote[1], order[vote[0]]))[0] if c else "" for c in counts]
-    out.notes.append(
+    merged = table.chosen([rows[0] for rows in samples.values()], leave)
+    merged.columns[roles["label"]] = [min(c, key=lambda vote: (-vote[1], order[vote[0]]))[0] if c else "" for c in counts]
+    merged.notes.append(
         f"{len(table):,} rows are votes of {len(set(names['annotator']))} annotators on {len(samples):,} samples; the label is "
         f"the majority vote ({tied:,} ties went to the first class); `fnlkit consensus` with this table weights the annotators"
     )
     roles.pop("annotator")
-    return tuple(order), out
+    return tuple(order), merged

@@ -245,8 +245,8 @@ def parse_table(text: str, source: str | os.PathLike[str], *, short: bool = Fals
     except pandas.errors.EmptyDataError:
         raise InputError(f"{name}: is empty; expected column names in the first row") from None
     except (pandas.errors.ParserError, csv.Error) as error:
-        if found := re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", str(error)):
-            wanted, row, cells = map(int, found.groups())
+        if mismatch := re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", str(error)):
+            wanted, row, cells = map(int, mismatch.groups())
             raise InputError(f"{name}, row {row + skipped}: {cells} cells, but the first row has {wanted}") from None
         line = _broken_line(body, separator) + skipped
         raise InputError(f"{name}, line {line}: {error}; quote cells that contain separators or quotes") from None

@@ -126,14 +126,14 @@ def as_matrix(cast: Sequence[Mapping[str, str]], class_names: Sequence[str]) -> 
     """
     annotators = sorted({name for row in cast for name in row})
     column, find = {name: a for a, name in enumerate(annotators)}, class_finder(class_names)
-    out = np.full((len(cast), len(annotators)), -1, np.int64)
+    votes = np.full((len(cast), len(annotators)), -1, np.int64)
     for i, row in enumerate(cast):
         for name, word in row.items():
             label = find(word)
             if label is None:
                 raise InputError(f"vote {word[:40]!r} of {name} is not a class; the classes are {list_names(class_names)}")
-            out[i, column[name]] = label
-    return out, annotators
+            votes[i, column[name]] = label
+    return votes, annotators
 
 
 def most_votes(values: np.ndarray) -> np.ndarray:

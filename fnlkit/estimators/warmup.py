@@ -17,7 +17,6 @@ from fnlkit.experiment.output import torch_threads
 from fnlkit.federated.client.client import ClientList, in_blocks
 from fnlkit.federated.client.network import predict
 from fnlkit.kernels.streams import stream
-from fnlkit.models.devices import device_of
 
 if TYPE_CHECKING:
     from fnlkit.artifacts.run import Run
@@ -135,7 +134,7 @@ def of_run(run: "Run", dataset: "Dataset", classes: int, device: str = "auto") -
     """
     if int(run.meta["classes"]) != classes:
         raise InputError(f"was trained on {run.meta['classes']} classes; {dataset.name} has {classes}", parameter="run")
-    return load_trained(run, dataset, device=device_of(device))
+    return load_trained(run, dataset, device=device)
 
 
 def cross_validated(evidence: Any, *, folds: int, by: str = "client") -> np.ndarray:

@@ -185,6 +185,8 @@ def network_of(data: TrainingData, plan: Plan, device: str) -> tuple[Network, in
         device=device,
     )
     network = build()
+    if settings.precision == "tf32" and str(network.device) == "cpu":
+        raise InputError("tf32 requires a GPU; write fp32, fp64 or bf16", parameter="precision")
     head = _head_width(network, data.rows["input/embedding"].shape[1], settings) if "head" in plan.needs else 0
     return (build(head=head) if head else network), head
 

@@ -64,8 +64,6 @@ def build_network(
     InputError
     """
     device = device_of(device)
-    if precision == "tf32" and device == "cpu":
-        raise InputError("tf32 requires a GPU; write fp32, fp64 or bf16", parameter="precision")
     module = build(spec, input_shape=input_shape, classes=classes, seed=seed, kind=kind)
     if pair:
         other = int(stream(seed, "second-model").integers(2**31))
@@ -129,6 +127,7 @@ def load_trained(run: Run, dataset: Dataset, *, device: str = "cpu") -> Trained:
     InputError
         If the samples' shape or the network differ from the run's.
     """
+    device = device_of(device)
     dataset = encode_as_trained(run, dataset, device=device)
     x_train, x_test, shape, image = intake(dataset)
     if list(shape) != list(run.meta["input_shape"]):

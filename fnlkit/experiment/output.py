@@ -40,7 +40,7 @@ def must_differ(files: Mapping[str, str | os.PathLike[str] | None]) -> None:
             raise InputError(f"{option} {path}: {other} names the same file; choose another name for one of the two")
 
 
-def must_be_finished(target: str, resume: object) -> None:
+def must_be_finished(target: str, resume: Any) -> None:
     """Raise if `target` is an unfinished run that is not resumed, because its rounds would be lost.
 
     Parameters

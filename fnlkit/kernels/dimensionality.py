@@ -72,7 +72,7 @@ def lid(
     offsets = checks.offsets(client_offsets, len(points))
     threads = checks.thread_count(threads)
     checks.finite(points, "points")
-    out = np.empty(len(points))
+    dimensions = np.empty(len(points))
     if variant == "fedcorr" or checks.exponent_of_scale(points):
         points = points.astype(np.float64)
     if exponent := checks.exponent_of_scale(points):
@@ -85,10 +85,10 @@ def lid(
 
     def work(start: int, stop: int) -> None:
         scratch = compiled.scratch_for(points, int(np.diff(offsets).max(initial=0)), k)
-        compiled.lid_rows(points, offsets, k, variant == "fedcorr", start, stop, out, scratch)
+        compiled.lid_rows(points, offsets, k, variant == "fedcorr", start, stop, dimensions, scratch)
 
     run(work, even(len(points), 4 * threads if threads > 1 else 1), threads)
-    return out
+    return dimensions
 
 
 @dataclass(frozen=True)

@@ -62,11 +62,11 @@ def flip_labels(
             f"`T` must have rows of numbers >= 0 that sum to 1, found a sum of {T[wrong].sum():.6g} in row {wrong}; "
             "is it transposed?"
         )
-    out = np.empty_like(labels)
+    flipped = np.empty_like(labels)
     threads = checks.thread_count(threads)
     pieces = even(len(labels), min(threads, 1 + len(labels) // 65536))
-    run(lambda start, stop: compiled.flip(labels, sums, uniforms, start, stop, out), pieces, threads)
-    return out.astype(checks.holding(given.dtype, len(T) - 1), copy=False)
+    run(lambda start, stop: compiled.flip(labels, sums, uniforms, start, stop, flipped), pieces, threads)
+    return flipped.astype(checks.holding(given.dtype, len(T) - 1), copy=False)
 
 
 def randomized_response(
@@ -122,8 +122,8 @@ def randomized_response(
     if not ((keep >= 0) & (keep <= 1)).all():
         raise InputError(f"`keep` must be probabilities in [0, 1], found {keep.min()} to {keep.max()}")
     keep = np.ascontiguousarray(np.broadcast_to(keep, labels.shape))
-    out = np.empty_like(labels)
+    responses = np.empty_like(labels)
     threads = checks.thread_count(threads)
     pieces = even(len(labels), min(threads, 1 + len(labels) // 65536))
-    run(lambda a, b: compiled.respond(labels, keep, uniforms, classes, a, b, out), pieces, threads)
-    return out.astype(checks.holding(given.dtype, classes - 1), copy=False)
+    run(lambda a, b: compiled.respond(labels, keep, uniforms, classes, a, b, responses), pieces, threads)
+    return responses.astype(checks.holding(given.dtype, classes - 1), copy=False)

@@ -169,9 +169,9 @@ class FusedCohort:
 
     def _spread(self, vectors):
         """Copy vectors (K, P + H) to one row of each network, with space after the last weight."""
-        out = _aligned(len(vectors) * self.networks, self.size + SPARE, vectors.dtype)
-        out[:, : self.size] = vectors.reshape(len(out), -1)
-        return out
+        padded = _aligned(len(vectors) * self.networks, self.size + SPARE, vectors.dtype)
+        padded[:, : self.size] = vectors.reshape(len(padded), -1)
+        return padded
 
     @property
     def weights(self) -> np.ndarray:
@@ -379,8 +379,8 @@ def fused_forward(
     count = -(-len(x) // _BLOCK)
     order = np.where(np.arange(count * _BLOCK) < len(x), np.arange(count * _BLOCK), -1).reshape(1, count, _BLOCK)
     cohort = FusedCohort(net, theta[None], x, order, FusedSteps(0.0), width=features * widths_of(net)[-2], **samples)
-    out = cohort.forward(np.zeros(1, np.int64), np.zeros(1, np.int64), _BLOCK, steps=count)[features]
-    return out.reshape(count * _BLOCK, out.shape[-1])[: len(x)]
+    logits = cohort.forward(np.zeros(1, np.int64), np.zeros(1, np.int64), _BLOCK, steps=count)[features]
+    return logits.reshape(count * _BLOCK, logits.shape[-1])[: len(x)]
 
 
 def _log_softmax(logits):

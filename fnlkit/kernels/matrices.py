@@ -36,24 +36,24 @@ def class_map(name: str, classes: int) -> np.ndarray:
         superclass and the last class to the first.
     classes : int
     """
-    out = np.arange(classes)
+    targets = np.arange(classes)
     if name == "cifar100":
         size = 100
         superclass = np.array(CIFAR100_SUPERCLASS)
         for group in range(20):
             members = np.flatnonzero(superclass == group)
             if classes == size:
-                out[members] = np.roll(members, -1)
+                targets[members] = np.roll(members, -1)
     elif name in MAPS:
         size = 10
         if classes == size:
             for true, given in MAPS[name].items():
-                out[true] = given
+                targets[true] = given
     else:
         raise InputError(f"no published class map for {name!r}; write map=NAME, one of: {list_names([*MAPS, 'cifar100'])}")
     if classes != size:
         raise InputError(f"the class map of {name} is for {size} classes, here are {classes}; write another map=NAME")
-    return out
+    return targets
 
 
 def map_classes(target: np.ndarray, rate: float) -> np.ndarray:
@@ -228,8 +228,8 @@ def exact(labels: np.ndarray, T: np.ndarray, rng: np.random.Generator) -> np.nda
         if want[row, column] > counts[row, column] and counts[row].sum() < have[row]:
             counts[row, column] += 1
             missing -= 1
-    out = labels.copy()
+    drawn = labels.copy()
     for label in np.flatnonzero(counts.sum(1)):
         members = rng.permutation(np.flatnonzero(labels == label))
-        out[members[: counts[label].sum()]] = np.repeat(np.arange(classes), counts[label])
-    return out
+        drawn[members[: counts[label].sum()]] = np.repeat(np.arange(classes), counts[label])
+    return drawn

@@ -132,7 +132,7 @@ def far_out(points: np.ndarray, away: np.ndarray, rows: np.ndarray, k: int) -> n
     low, high = np.percentile(away[rows, -1], [25, 75])
     limit = high + 3 * (high - low)
     far = np.flatnonzero(away[:, -1] > limit)
-    out = np.zeros(len(points), bool)
+    mask = np.zeros(len(points), bool)
     if len(far):
-        out[far] = exact(points, far, k)[0][:, -1] > limit
-    return out
+        mask[far] = exact(points, far, k)[0][:, -1] > limit
+    return mask

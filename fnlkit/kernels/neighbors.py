@@ -35,9 +35,9 @@ def origin(points: np.ndarray) -> np.ndarray:
 
     The center is rounded to a power of two below the spread, so that points on a grid stay on the grid and ties stay ties.
     """
-    out = np.empty(points.shape[1], points.dtype)
-    compiled.midst(points, out)
-    return out
+    middle = np.empty(points.shape[1], points.dtype)
+    compiled.midst(points, middle)
+    return middle
 
 
 def center(points: np.ndarray, dtype: DTypeLike) -> np.ndarray:
@@ -220,9 +220,9 @@ def nearest(
 
 def _others(found, rows):
     """Remove the row itself from its neighbors (m, k + 1): (m, k)."""
-    out = np.empty((len(found), found.shape[1] - 1), np.int64)
-    compiled.drop_self(found, rows, out)
-    return out
+    others = np.empty((len(found), found.shape[1] - 1), np.int64)
+    compiled.drop_self(found, rows, others)
+    return others
 
 
 @contextlib.contextmanager

@@ -38,15 +38,15 @@ def memorization(predicted: np.ndarray, given: np.ndarray, true: np.ndarray) -> 
     """
     predicted, given, true = (np.asarray(v) for v in (predicted, given, true))
     clean = given == true
-    out: dict[str, float] = {}
+    shares: dict[str, float] = {}
     if clean.any():
-        out["clean_correct"] = float(np.mean(predicted[clean] == true[clean]))
-        out["clean_wrong"] = 1 - out["clean_correct"]
+        shares["clean_correct"] = float(np.mean(predicted[clean] == true[clean]))
+        shares["clean_wrong"] = 1 - shares["clean_correct"]
     if (~clean).any():
-        out["noisy_correct"] = float(np.mean(predicted[~clean] == true[~clean]))
-        out["noisy_memorized"] = float(np.mean(predicted[~clean] == given[~clean]))
-        out["noisy_wrong"] = 1 - out["noisy_correct"] - out["noisy_memorized"]
-    return out
+        shares["noisy_correct"] = float(np.mean(predicted[~clean] == true[~clean]))
+        shares["noisy_memorized"] = float(np.mean(predicted[~clean] == given[~clean]))
+        shares["noisy_wrong"] = 1 - shares["noisy_correct"] - shares["noisy_memorized"]
+    return shares
 
 
 def client_levels(labels: np.ndarray, true: np.ndarray, offsets: np.ndarray, indices: np.ndarray) -> np.ndarray:
@@ -61,10 +61,10 @@ def transition(counts: np.ndarray) -> np.ndarray:
     """Scale the rows of counts[true, given] to sum to 1: T (..., C, C); a class without samples gets the identity's row."""
     counts = np.asarray(counts, np.float64)
     totals = counts.sum(-1, keepdims=True)
-    out, empty = counts / np.where(totals > 0, totals, 1), totals[..., 0] <= 0
+    scaled, empty = counts / np.where(totals > 0, totals, 1), totals[..., 0] <= 0
     if empty.any():
-        out[empty] = np.eye(counts.shape[-1])[np.nonzero(empty)[-1]]
-    return out
+        scaled[empty] = np.eye(counts.shape[-1])[np.nonzero(empty)[-1]]
+    return scaled
 
 
 def transition_errors(estimated: np.ndarray, counts: np.ndarray) -> dict[str, float]:
@@ -125,9 +125,9 @@ def auc(scores: np.ndarray, positive: np.ndarray) -> float | None:
 def allot(number: int, weights: ArrayLike) -> np.ndarray:
     """Divide `number` into whole numbers proportional to weights (m,), largest remainders first."""
     exact = number * np.asarray(weights, np.float64) / max(np.sum(weights), 1e-300)
-    out = np.floor(exact).astype(np.int64)
-    out[np.argsort(out - exact, kind="stable")[: int(number - out.sum())]] += 1
-    return out
+    numbers = np.floor(exact).astype(np.int64)
+    numbers[np.argsort(numbers - exact, kind="stable")[: int(number - numbers.sum())]] += 1
+    return numbers
 
 
 def effective_size(groups: np.ndarray) -> float:

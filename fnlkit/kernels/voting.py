@@ -101,9 +101,9 @@ def knn_vote(
         client_data = embeddings[block], labels[block], of[block] if len(of) else of
         if last - first <= neighbors.LARGEST_PRODUCT:
             one = np.array([0, last - first])
-            found = neighbors.vote_by_products(*client_data, one, classes, k, include_self, draws[block], threads)
+            votes_and_shares = neighbors.vote_by_products(*client_data, one, classes, k, include_self, draws[block], threads)
         else:
             checks.finite(client_data[0], "embeddings")
-            found = neighbors.vote_by_index(*client_data, classes, k, include_self, draws[block], threads)
-        votes[block], shares[block] = found
+            votes_and_shares = neighbors.vote_by_index(*client_data, classes, k, include_self, draws[block], threads)
+        votes[block], shares[block] = votes_and_shares
     return votes, shares

@@ -161,7 +161,7 @@ def _check_network(network, spec, input_shape, classes):
     try:
         with torch.no_grad():
             x = torch.zeros(2, *input_shape)
-            out = network.eval()(x)
+            logits = network.eval()(x)
             before = torch.get_rng_state()
             buffers = {name: buffer.clone() for name, buffer in network.named_buffers()}  # batch norm writes to them
             functional_call(network.train(), buffers, (x,))
@@ -169,8 +169,8 @@ def _check_network(network, spec, input_shape, classes):
         raise InputError(f"model {spec.name!r} fails on input of shape (2, {input_shape}): {error}") from error
     finally:
         network.train(was)
-    if tuple(out.shape) != (2, classes):
-        actual, wanted = tuple(out.shape), (2, classes)
+    if tuple(logits.shape) != (2, classes):
+        actual, wanted = tuple(logits.shape), (2, classes)
         raise InputError(f"model {spec.name!r} gives shape {actual} for 2 samples; expected logits of shape {wanted}")
     if not torch.equal(before, torch.get_rng_state()):
         raise InputError(

@@ -52,8 +52,8 @@ class Encoder(nn.Module):
         if x.shape[1] == 1:
             x = x.expand(-1, 3, -1, -1)
         x = (resize(x, self.size, self.interpolation) - self.mean) / self.std
-        out = self.module(x).flatten(1)
-        return F.normalize(out, dim=1) if self.normalize else out
+        features = self.module(x).flatten(1)
+        return F.normalize(features, dim=1) if self.normalize else features
 
 
 def scale_images(

@@ -98,8 +98,8 @@ def normalize_rectify(norm: "nn.Module", x: "torch.Tensor", add: "torch.Tensor |
     """
     if has_torch_function_unary(x):
         return handle_torch_function(normalize_rectify, (x,), norm, x, add)
-    out = norm(x)
-    return (out if add is None else out + add).relu()
+    normalized = norm(x)
+    return (normalized if add is None else normalized + add).relu()
 
 
 def remove_counters(network: "nn.Module") -> "nn.Module":

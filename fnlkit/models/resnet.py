@@ -32,13 +32,13 @@ class Block(nn.Module):
             self.shortcut = nn.Sequential(nn.Conv2d(before, after, 1, stride, bias=False), norm(after))
 
     def forward(self, x: "torch.Tensor") -> "torch.Tensor":
-        out = self.conv2(normalize_rectify(self.bn1, self.conv1(x)))
+        branch = self.conv2(normalize_rectify(self.bn1, self.conv1(x)))
         if self.shortcut is not None:
             x = self.shortcut(x)
         elif self.stride != 1 or self.missing:
             low = self.missing // 2
             x = F.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, low, self.missing - low))
-        return normalize_rectify(self.bn2, out, x)
+        return normalize_rectify(self.bn2, branch, x)
 
 
 class ResNet(Network):

@@ -156,12 +156,12 @@ def log_mel(
     frames = front.frames(waves.shape[1])
     if not frames:
         raise InputError(f"`waves` have {waves.shape[1]} samples, less than one window of {front.window}; pad them")
-    out = np.empty((len(waves), 1, bins, frames), np.float32)
+    spectrograms = np.empty((len(waves), 1, bins, frames), np.float32)
     for start in range(0, len(waves), batch_size):
         part = torch.from_numpy(np.ascontiguousarray(waves[start : start + batch_size], np.float32))
         if not torch.isfinite(part).all():
             raise InputError(f"`waves` {start} to {start + len(part) - 1} hold values that are not finite")
-        out[start : start + len(part), 0] = front(part.to(device)).cpu().numpy()
+        spectrograms[start : start + len(part), 0] = front(part.to(device)).cpu().numpy()
         if progress:
             progress(start + len(part))
-    return out
+    return spectrograms

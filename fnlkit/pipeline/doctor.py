@@ -29,7 +29,7 @@ def examine(*, test: bool = True) -> dict[str, Any]:
     broken: list[str] = []
     folders = {"data and embeddings": cache_folder(), "compiled kernels": cache_folders()[0]}
     devices, why, capability = _look_at_torch()
-    out: dict[str, Any] = {
+    findings: dict[str, Any] = {
         "packages": packages(broken),
         "extras": {name: _missing(name) for name in metadata.metadata("fnlkit").get_all("Provides-Extra") or []},
         "machine": {"system": platform.platform(), "cores": os.cpu_count(), "cpu_capability": capability},
@@ -38,8 +38,8 @@ def examine(*, test: bool = True) -> dict[str, Any]:
         "engines": [],
     }
     if test and not broken and capability:
-        out["engines"] = engines(["cpu", "cuda"] if devices else ["cpu"], broken)
-    return out | {"broken": broken, "fit": not broken}
+        findings["engines"] = engines(["cpu", "cuda"] if devices else ["cpu"], broken)
+    return findings | {"broken": broken, "fit": not broken}
 
 
 def _look_at_torch():
@@ -58,16 +58,16 @@ def packages(broken: list[str]) -> dict[str, str | None]:
 
     A library of the core that is missing, and any that is too old or too new, is reported as broken.
     """
-    out: dict[str, str | None] = {"fnlkit": metadata.version("fnlkit"), "python": platform.python_version()}
+    versions: dict[str, str | None] = {"fnlkit": metadata.version("fnlkit"), "python": platform.python_version()}
     core = _needs("")
     for need in [*core, *_needs("train")]:
-        out[need.name] = found = _version(need.name)
-        if found is None and need not in core:
+        versions[need.name] = installed = _version(need.name)
+        if installed is None and need not in core:
             continue
-        if found is None or not need.specifier.contains(found, prereleases=True):
-            state = f"is {found}, fnlkit needs {need.specifier}" if found else "is not installed"
+        if installed is None or not need.specifier.contains(installed, prereleases=True):
+            state = f"is {installed}, fnlkit needs {need.specifier}" if installed else "is not installed"
             broken.append(f"{need.name} {state}; pip install '{need}'")
-    return out
+    return versions
 
 
 def _needs(extra):
@@ -101,10 +101,10 @@ def engines(devices: list[str], broken: list[str]) -> list[dict[str, Any]]:
     """
     from fnlkit.pipeline import labels
 
-    federation, expected, out = labels.partition("digits", clients=4, say=None), None, []
+    federation, expected, entries = labels.partition("digits", clients=4, say=None), None, []
     for device, name in [(device, name) for device in devices for name in ENGINES]:
         entry: dict[str, Any] = {"engine": name, "device": device, "runs": False, "why": None, "difference": None}
-        out.append(entry)
+        entries.append(entry)
         began = time.monotonic()
         try:
             weights = _tiny(federation, name, device)
@@ -119,7 +119,7 @@ def engines(devices: list[str], broken: list[str]) -> list[dict[str, Any]]:
         entry |= {"runs": True, "seconds": seconds, "difference": off if isfinite(off) else None}
         if not off <= ROUNDING:
             broken.append(f"engine {name} on {device}: its weights differ from those of sequential by {off:.1e}; report it")
-    return out
+    return entries
 
 
 def _tiny(federation, engine, device):

@@ -172,12 +172,12 @@ def _data(x, labels, sites, classes, sample_rate):
 
 def _texts(values):
     """Convert values to texts; a missing value is an empty text and a whole number has no decimal point."""
-    out = []
+    texts = []
     for value in np.asarray(values, object).tolist():
         missing = value is None or value != value
         whole = isinstance(value, float) and not missing and value.is_integer()
-        out.append("" if missing else str(int(value)) if whole else str(value).strip())
-    return out
+        texts.append("" if missing else str(int(value)) if whole else str(value).strip())
+    return texts
 
 
 def _of_array(x, labels, sites, classes, sample_rate):

@@ -89,32 +89,34 @@ def _of_run(run, row, datasets, count):
 
 def words(found: Evaluation) -> list[str]:
     """Write the summary as sentences."""
-    rows, out = found.rows, []
+    rows, sentences = found.rows, []
     if len(rows) == 1:
         row, name = rows[0], score_name(rows[0])
         state = "ran to its end" if row["finished"] else "was not finished"
         spent = f"{row['rounds']:,} rounds, {row['client_rounds']:,} client-rounds"
-        out.append(f"{bare(row['method'])} {state} on {data_set(row['dataset'])}: {spent}.")
+        sentences.append(f"{bare(row['method'])} {state} on {data_set(row['dataset'])}: {spent}.")
         if row[f"{name}_last"] is not None:
             what = "accuracy on the test set" if name == "accuracy" else "agreement with unverified labels"
-            out.append(f"Its {what} was {_share(row[f'{name}_last'])} at the end, {_share(row[f'{name}_best'])} at its best.")
+            sentences.append(
+                f"Its {what} was {_share(row[f'{name}_last'])} at the end, {_share(row[f'{name}_best'])} at its best."
+            )
         if "chosen_round" in row:
             score = row[f"{name}_chosen"]
             reached = "" if score is None else f", with {name} {_share(score)}"
-            out.append(f"It keeps the model of round {row['chosen_round']:,}{reached}, chosen by {row['criterion']}.")
-        out += filter(None, [_labels_in_words(row)])
+            sentences.append(f"It keeps the model of round {row['chosen_round']:,}{reached}, chosen by {row['criterion']}.")
+        sentences += filter(None, [_labels_in_words(row)])
     else:
         groups: Any = found.groups()
         means = [
             (values["mean"], group) for group in groups for key, values in group["measures"].items() if key.endswith("_best")
         ]
-        out.append(f"{len(rows)} runs in {len(groups)} groups that differ in more than their seeds.")
-        out += [f"{note[0].upper()}{note[1:]}." for note in found.notes]
+        sentences.append(f"{len(rows)} runs in {len(groups)} groups that differ in more than their seeds.")
+        sentences += [f"{note[0].upper()}{note[1:]}." for note in found.notes]
         if means and not found.notes:
             mean, best = max(means, key=lambda pair: pair[0])
             name = ", ".join(plain(value) for value in best["group"].values() if value is not None)
-            out.append(f"Best on average: {name}, {_share(mean)}.")
-    return out
+            sentences.append(f"Best on average: {name}, {_share(mean)}.")
+    return sentences
 
 
 def _labels_in_words(row):
@@ -250,14 +252,14 @@ def suspects(run: Run, dataset: Dataset, most: int = SAMPLES) -> dict[str, objec
     if score is not None:
         chosen = chosen[np.argsort(-np.asarray(score)[chosen], kind="stable")]
     names = (run.meta.get("samples") or {}).get("class_names") or []
-    sure, out = run.truth.get("estimate_confidence"), []
+    sure, lines = run.truth.get("estimate_confidence"), []
     for position in chosen[:most].tolist():
         line = {"sample": position, "given": _class(names, given[position]), "suggested": _class(names, labels[position])}
         line["true"] = _class(names, run.labels["true"][position]) if "true" in run.labels else None
         line["right"] = None if "true" not in run.labels else bool(labels[position] == run.labels["true"][position])
         line["confidence"] = None if sure is None else float(sure[position])
-        out.append(line | {"picture": _picture(dataset, position)})
-    return {"samples": out, "all": len(chosen)}
+        lines.append(line | {"picture": _picture(dataset, position)})
+    return {"samples": lines, "all": len(chosen)}
 
 
 def _class(names, label):
@@ -296,7 +298,7 @@ def commands(run: Run) -> list[str]:
     from fnlkit.experiment import Settings
 
     defaults = {field.name: field.default for field in fields(Settings)}
-    out = []
+    lines = []
     for step in run.meta.get("provenance", []):
         parameters = dict(step.get("parameters") or {})
         if step.get("seed") is not None:
@@ -308,8 +310,8 @@ def commands(run: Run) -> list[str]:
                 continue
             option = f"--{name.replace('_', '-')}"
             words += [option] if value is True else [option, str(value)]
-        out.append(plain(shlex.join(words)))
-    return out
+        lines.append(plain(shlex.join(words)))
+    return lines
 
 
 def page(shown: Mapping[str, object]) -> str:

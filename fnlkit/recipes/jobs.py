@@ -145,7 +145,7 @@ def expand(
     listed, folder = recipe["seeds"], os.fspath(folder)
     used = listed if seeds is None else (listed[:seeds] if seeds <= len(listed) else list(range(seeds)))
     replacing = {key: value for key, value in train.items() if value is not None}
-    out = []
+    jobs = []
     for number, regime in select_regimes(recipe, only):
         number, source = regime.get("key", number), regime.get("dataset") or recipe["dataset"]
         vectors = embeddings or regime.get("backbone")
@@ -153,7 +153,7 @@ def expand(
             steps = tuple((*step(text), f"--seed={seed}") for text in regime["steps"])
             steps = ((*steps[0], f"--dataset={source}"), *steps[1:])
             if "estimate" in regime:
-                out.append(_estimate(regime, f"{number}-{{}}-{seed}", seed, steps, vectors, replacing, folder))
+                jobs.append(_estimate(regime, f"{number}-{{}}-{seed}", seed, steps, vectors, replacing, folder))
                 continue
             for place, (label, method, more) in enumerate(entries(regime)):
                 options = SAMPLES | recipe["train"] | regime.get("train", {}) | more | replacing
@@ -164,8 +164,8 @@ def expand(
                 score = next((published[key] for key in (label, method, parse(method).name) if key in published), None)
                 short = re.sub("[^A-Za-z0-9.+_-]+", "-", os.path.basename(parse(method).name))  # of FILE.py:NAME
                 file = f"{number}-{place}-{short}-{seed}.pt"
-                out.append(Job(regime["name"], label, method, seed, (*steps, words), file, folder, score))
-    return out
+                jobs.append(Job(regime["name"], label, method, seed, (*steps, words), file, folder, score))
+    return jobs
 
 
 def _estimate(regime, file, seed, steps, vectors, replacing, folder):

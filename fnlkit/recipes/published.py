@@ -51,10 +51,10 @@ def rows() -> tuple[dict[str, Any], ...]:
     in client-rounds, times in hours; None if the paper has a dash (a target that was not reached) or no spread.
     """
     text = (resources.files("fnlkit.data") / "published.csv").read_text(encoding="utf-8")
-    out = []
+    published = []
     for row in csv.DictReader(text.splitlines()):
-        out.append(row | {name: float(row[name]) if row[name] else None for name in ("value", "spread")})
-    return tuple(out)
+        published.append(row | {name: float(row[name]) if row[name] else None for name in ("value", "spread")})
+    return tuple(published)
 
 
 @cache
@@ -280,7 +280,7 @@ def measure_rows(
         if job.state() == "finished":
             finished.setdefault(job.regime, []).append(job)
     by_run = {row["regime"]: row for row in scores.compare(scores.measure(jobs))}
-    out = []
+    measured_rows = []
     for row in select(load_rows(name), only):
         if not (results := finished.get(run_of(row))):
             continue
@@ -296,8 +296,8 @@ def measure_rows(
         comparable = complete and not overrides and row["value"] is not None
         measured["apart"] = measured["measured"] - row["value"] if comparable else None
         measured["verdict"] = statistics.verdict(measured["measured"], row["value"], row["spread"]) if comparable else None
-        out.append(measured)
-    return out
+        measured_rows.append(measured)
+    return measured_rows
 
 
 def _options_of(measure):

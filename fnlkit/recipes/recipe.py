@@ -220,14 +220,14 @@ class Entry(NamedTuple):
 
 def entries(regime: dict[str, Any]) -> list[Entry]:
     """Read the Entries of a regime's ``methods``: texts, or tables with ``method``, ``name`` and ``train``."""
-    out = []
+    methods = []
     for entry in regime["methods"]:
         if isinstance(entry, str):
             entry = {"method": entry}
         options: Any = entry.get("train", {})
         label = ", ".join([entry["method"], *(f"{name}={value}" for name, value in options.items())])
-        out.append(Entry(entry.get("name", label), entry["method"], options))
-    return out
+        methods.append(Entry(entry.get("name", label), entry["method"], options))
+    return methods
 
 
 def step(text: str) -> list[str]:

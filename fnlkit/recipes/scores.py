@@ -91,7 +91,7 @@ def compare(cells: Sequence[dict[str, Any]], baseline: str | None = None) -> lis
     if not cells:
         return []
     baseline = baseline or baseline_among([cell["method"] for cell in cells])
-    bases, out = {cell["regime"]: cell for cell in cells if cell["method"] == baseline}, []
+    bases, compared = {cell["regime"]: cell for cell in cells if cell["method"] == baseline}, []
     for cell in cells:
         base = bases.get(cell["regime"])
         row = cell | {"runs": len(cell["late"]), "baseline": baseline}
@@ -100,11 +100,11 @@ def compare(cells: Sequence[dict[str, Any]], baseline: str | None = None) -> lis
             ahead = None if base is None or base is cell else compare_pairs(cell[kind], base[kind])
             row |= {f"{kind}_ahead": ahead and ahead["mean"], f"{kind}_ahead_spread": ahead and ahead["spread"]}
             row |= {f"{kind}_ahead_half": ahead and ahead["half"], f"{kind}_p": ahead and ahead["p"]}
-        out.append(row)
+        compared.append(row)
     for kind in KINDS:
-        for row, corrected in zip(out, holm([row[f"{kind}_p"] for row in out]), strict=True):
+        for row, corrected in zip(compared, holm([row[f"{kind}_p"] for row in compared]), strict=True):
             row[f"{kind}_holm"], row[f"{kind}_clear"] = corrected, significant(corrected)
-    return out
+    return compared
 
 
 def to_groups(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -34,8 +34,8 @@ def row(run: "Run", *, target: float | None = None) -> dict[str, Any]:
     target : float or None
         As in `fnlkit.results.evaluation.summary`.
     """
-    out = evaluation.summary(run, target=target) | privacy.statement(run) | estimates(run)
-    return out | {"weights_sha256": evaluation.weights_digest(run)}
+    numbers = evaluation.summary(run, target=target) | privacy.statement(run) | estimates(run)
+    return numbers | {"weights_sha256": evaluation.weights_digest(run)}
 
 
 def estimates(run: "Run") -> dict[str, Any]:
@@ -59,7 +59,7 @@ def cost_of_releases(runs: "list[Run]", ledger_of: Callable[[str], Any]) -> list
     ledger_of : callable (data set's name) -> path or None
     """
     groups: dict[str, list[int]] = {}
-    out: list[dict[str, Any]] = [{} for _ in runs]
+    costs: list[dict[str, Any]] = [{} for _ in runs]
     for i, run in enumerate(runs):
         if privacy.releases(run):
             groups.setdefault(run.meta["dataset_checksum"], []).append(i)
@@ -68,8 +68,8 @@ def cost_of_releases(runs: "list[Run]", ledger_of: Callable[[str], Any]) -> list
         statement = privacy.statement([runs[i] for i in members], known=ledger.read_ledger(path) if path else ())
         for i in members:
             if statement["label_releases"] > privacy.statement(runs[i])["label_releases"]:
-                out[i] = {name.replace("label_", "label_together_", 1): value for name, value in statement.items()}
-    return out
+                costs[i] = {name.replace("label_", "label_together_", 1): value for name, value in statement.items()}
+    return costs
 
 
 def score_name(row: dict[str, Any]) -> str:

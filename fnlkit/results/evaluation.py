@@ -41,7 +41,7 @@ def summary(run: "Run", *, target: float | None = None) -> dict[str, Any]:
     name = score_name(run)
     scored = [row for row in run.history if name in row]
     trained = [row for row in run.history if row["stage"] != "final"]
-    out = {
+    facts = {
         "method": run.settings["method"],
         **run.meta.get("row", {}),
         "dataset": run.meta.get("dataset"),
@@ -59,29 +59,29 @@ def summary(run: "Run", *, target: float | None = None) -> dict[str, Any]:
         "seconds": run.meta["machine"]["seconds"],
         "peak_bytes": run.meta["machine"]["peak_bytes"],
     }
-    if out["dataset"] != REAL_SITES:  # there, labels stay at the sites
+    if facts["dataset"] != REAL_SITES:  # there, labels stay at the sites
         labels = run.labels.get("true", run.labels["given"])[run.client_indices]
-        out["chance"] = float(np.bincount(labels).max() / len(labels))  # of a model that always predicts one class
-    out |= describe_choice(run, name)
+        facts["chance"] = float(np.bincount(labels).max() / len(labels))  # of a model that always predicts one class
+    facts |= describe_choice(run, name)
     measure = str(run.settings.get("measure", "auto")).partition("(")[0].rpartition(":")[2]
     if scored and measure in scored[-1]:  # a measure of the user
-        out[f"{measure}_last"] = scored[-1][measure]
+        facts[f"{measure}_last"] = scored[-1][measure]
     if run.finished and "folds" in (run.meta.get("needs") or ()):
         from fnlkit.methods.auto import explain_choice  # imports torch
 
-        out["choice"] = explain_choice(run.history[-1])
+        facts["choice"] = explain_choice(run.history[-1])
     if target is not None:
         hit = next((row for row in scored if row[name] >= target), None)
-        out["target"] = target
+        facts["target"] = target
         for name in ("client_rounds", "bytes_up", "bytes_down"):
             # The final row has no traffic; it follows the last round.
-            out[f"target_{name}"] = hit and hit.get(name, out[name])
+            facts[f"target_{name}"] = hit and hit.get(name, facts[name])
         times = run.meta["machine"].get("row_seconds")
-        out["target_seconds"] = times[hit["round"]] if hit and times else None
+        facts["target_seconds"] = times[hit["round"]] if hit and times else None
     if "true" in run.labels:
-        return out | _against_truth(run)
+        return facts | _against_truth(run)
     given, corrected = (run.labels[name][run.client_indices] for name in ("given", "corrected"))
-    return out | {"labels_changed": int((given != corrected).sum())}
+    return facts | {"labels_changed": int((given != corrected).sum())}
 
 
 def describe_choice(run: "Run", name: str) -> dict[str, Any]:
@@ -124,20 +124,20 @@ def distinct(runs: "list[Run]") -> list[dict[str, Any]]:
 
 def deciding_settings(run: "Run") -> dict[str, Any]:
     """Collect all settings that affect a run's result, except seeds; of a recipe's run also the regime and the name."""
-    out = {"dataset": run.meta.get("dataset"), "method": run.settings["method"], **run.meta.get("row", {})}
-    out |= {name: value for name, value in run.settings.items() if name not in ("method", "seed")}
+    deciding = {"dataset": run.meta.get("dataset"), "method": run.settings["method"], **run.meta.get("row", {})}
+    deciding |= {name: value for name, value in run.settings.items() if name not in ("method", "seed")}
     for step in run.meta.get("provenance", []):
         command = step.get("command") if isinstance(step, dict) else None
         if command not in (None, "train", "evaluate"):
             for name, value in dict(step.get("parameters") or {}).items():
                 if name != "dataset":
                     name = f"{command} --{name.replace('_', '-')}"
-                    out[name] = value if name not in out else f"{out[name]} + {value}"
+                    deciding[name] = value if name not in deciding else f"{deciding[name]} + {value}"
     for name, digest in dict(run.meta.get("own") or {}).items():
-        out[f"code of {name}" if ":" in name else f"file {name}"] = str(digest)[:12]
+        deciding[f"code of {name}" if ":" in name else f"file {name}"] = str(digest)[:12]
     for name in ("dataset_checksum", "embedding"):
-        out[name.replace("_", " ")] = str(run.meta.get(name) or "none")[:12]
-    return out
+        deciding[name.replace("_", " ")] = str(run.meta.get(name) or "none")[:12]
+    return deciding
 
 
 def score_name(run: "Run") -> str:
@@ -177,7 +177,7 @@ def _against_truth(run):
     held = run.client_indices
     given, true, corrected = (run.labels[name][held] for name in ("given", "true", "corrected"))
     wrong, changed, right = given != true, corrected != given, corrected == true
-    out = {
+    errors = {
         "label_accuracy_given": float(np.mean(~wrong)),
         "label_accuracy_corrected": float(np.mean(right)),
         "labels_changed": int(changed.sum()),
@@ -187,13 +187,13 @@ def _against_truth(run):
     levels = client_levels(run.labels["given"], run.labels["true"], run.client_offsets, held)
     estimated = first_levels(run)
     if estimated is not None:
-        out["noise_level_error"] = float(np.mean(np.abs(estimated - levels)))
+        errors["noise_level_error"] = float(np.mean(np.abs(estimated - levels)))
     if "cumulative_lid" in run.records:
-        out["client_auc"] = auc(run.records["cumulative_lid"][1][-1], levels > 0)
+        errors["client_auc"] = auc(run.records["cumulative_lid"][1][-1], levels > 0)
     similarity = transition_similarity(run)
     if similarity is not None:
-        out["transition_cosine_first"], out["transition_cosine_last"] = similarity[0], similarity[-1]
-    return out
+        errors["transition_cosine_first"], errors["transition_cosine_last"] = similarity[0], similarity[-1]
+    return errors
 
 
 def first_levels(run: "Run") -> np.ndarray | None:
@@ -248,28 +248,28 @@ def arrays(run: "Run", found: dict[str, Any] | None = None) -> dict[str, np.ndar
     found : dict or None
         Result of `fnlkit.results.scores.measure_run` for the run; without it, arrays that need samples are missing.
     """
-    classes, out = run.meta["classes"], {}
+    classes, named_arrays = run.meta["classes"], {}
     for name, part in (found or {}).items():
         if "confusion" in part:
-            out[f"{name}_confusion"] = part["confusion"]
+            named_arrays[f"{name}_confusion"] = part["confusion"]
     if found:
         first = next(iter(found.values()))
-        out[f"class_{first['measures']}"] = np.array([np.nan if v is None else v for v in first["per_class"]])
+        named_arrays[f"class_{first['measures']}"] = np.array([np.nan if v is None else v for v in first["per_class"]])
     if "true" in run.labels:
         held, true = run.client_indices, run.labels["true"]
-        out["label_confusion_given"] = confusion(true[held], run.labels["given"][held], classes)
-        out["label_confusion_corrected"] = confusion(true[held], run.labels["corrected"][held], classes)
+        named_arrays["label_confusion_given"] = confusion(true[held], run.labels["given"][held], classes)
+        named_arrays["label_confusion_corrected"] = confusion(true[held], run.labels["corrected"][held], classes)
         for name in ("given", "corrected"):
-            out[f"client_level_{name}"] = client_levels(run.labels[name], true, run.client_offsets, held)
+            named_arrays[f"client_level_{name}"] = client_levels(run.labels[name], true, run.client_offsets, held)
     for name, (rounds, values) in run.records.items():
-        out[f"record_{name}"], out[f"record_{name}_rounds"] = values, rounds
+        named_arrays[f"record_{name}"], named_arrays[f"record_{name}_rounds"] = values, rounds
     found = transition_similarity(run)
     if found is not None:
-        out["record_transition_cosine"] = found
-        out["record_transition_cosine_rounds"] = run.records["transition"][0]
+        named_arrays["record_transition_cosine"] = found
+        named_arrays["record_transition_cosine_rounds"] = run.records["transition"][0]
     for name, values in run.truth.items():
-        out[name] = values
-    return out
+        named_arrays[name] = values
+    return named_arrays
 
 
 def stage_starts(run: "Run") -> dict[str, int]:

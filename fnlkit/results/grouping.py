@@ -74,18 +74,18 @@ def flatten_scores(found: Mapping[str, Any]) -> dict[str, Any]:
         clients also client_accuracy_worst_tenth and client_accuracy_spread over clients (client_agreement_* for unverified
         labels). Numbers without samples are missing.
     """
-    out: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for name, part in found.items():
         if name == "reviewed":  # few samples of some sites
             continue
-        if part["measures"] == "accuracy" and "macro_f1" not in out and "balanced" in part:
-            out |= {"macro_f1": part["macro_f1"], "balanced_accuracy": part["balanced"]}
-            out |= {key: part[key] for key in TITLES if key in part}
+        if part["measures"] == "accuracy" and "macro_f1" not in flat and "balanced" in part:
+            flat |= {"macro_f1": part["macro_f1"], "balanced_accuracy": part["balanced"]}
+            flat |= {key: part[key] for key in TITLES if key in part}
         shares = [site["share"] for site in part.get("sites", [])]
         if shares and part["measures"] in ("accuracy", "agreement"):
             kind = f"client_{part['measures']}"
-            out |= {f"{kind}_worst_tenth": statistics.worst_tenth(shares), f"{kind}_spread": statistics.spread(shares)}
-    return out
+            flat |= {f"{kind}_worst_tenth": statistics.worst_tenth(shares), f"{kind}_spread": statistics.spread(shares)}
+    return flat
 
 
 def baseline_among(names: Sequence[str], wanted: str | None = None, *, methods: bool = True) -> str:
@@ -170,12 +170,12 @@ def groups(
     keys = [tuple(str(facts.get(name)) for name in names.values()) for facts in decided]
     frame = pandas.DataFrame([{name: row.get(name) for name in MEASURES} for _, row in done], dtype=float)
     frame["seed"], frame["group"] = [row["seed"] for _, row in done], pandas.factorize(pandas.Series(keys))[0]
-    out = [_group(part, [done[i][1] for i in part.index], [decided[i] for i in part.index], names)
+    groups_of_runs = [_group(part, [done[i][1] for i in part.index], [decided[i] for i in part.index], names)
            for _, part in frame.groupby("group")]  # fmt: skip
     # A seed that occurs twice in a group defines no pair.
     once = frame[~frame.duplicated(["group", "seed"], keep=False)].set_index("seed")
-    _compare_with_baseline(out, [once[once["group"] == number] for number in range(len(out))], baseline)
-    return out
+    _compare_with_baseline(groups_of_runs, [once[once["group"] == number] for number in range(len(groups_of_runs))], baseline)
+    return groups_of_runs
 
 
 def full_name(word: str, decided: list[dict[str, Any]], option: str = "`by`") -> str:
@@ -214,7 +214,7 @@ def _group(frame, rows, facts, names):
         if of["count"]:
             spread = float(of["std"]) if of["count"] > 1 else None
             measures[name] = {"mean": float(of["mean"]), "spread": spread, "runs": int(of["count"])}
-    out = {
+    group = {
         "group": {word: facts[0].get(name) for word, name in names.items()},
         "runs": len(rows),
         "seeds": [row["seed"] for row in rows],
@@ -222,11 +222,11 @@ def _group(frame, rows, facts, names):
         "measures": measures,
     }
     if chances := [row["chance"] for row in rows if "chance" in row]:
-        out["chance"] = max(chances)
+        group["chance"] = max(chances)
     if "target" in rows[0]:
-        out["target"] = rows[0]["target"]
-        out["reached"] = int(frame["target_client_rounds"].notna().sum())
-    return out
+        group["target"] = rows[0]["target"]
+        group["reached"] = int(frame["target_client_rounds"].notna().sum())
+    return group
 
 
 def _compare_with_baseline(found, frames, wanted):

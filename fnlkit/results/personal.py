@@ -72,12 +72,17 @@ def personal(run: "Run", dataset: "Dataset") -> dict[str, Any]:
         if len(part):
             weights = _MODELS[entry](network, common, torch.as_tensor(values).to(common))
             right["own"][part] = _predict(experiment, weights, Chosen(x, part)) == labels[part]
-    out: dict[str, Any] = {"measures": "agreement" if federation.true is None else "accuracy", "clients": federation.names}
-    out["samples"] = np.bincount(owner, minlength=len(federation)).tolist()
+    shares_by_client: dict[str, Any] = {
+        "measures": "agreement" if federation.true is None else "accuracy",
+        "clients": federation.names,
+    }
+    shares_by_client["samples"] = np.bincount(owner, minlength=len(federation)).tolist()
     for name in ("own",) if entry == "own" else ("own", "common"):
-        shares = [float(right[name][owner == i].mean()) if count else None for i, count in enumerate(out["samples"])]
-        out |= {name: shares, f"{name}_share": float(right[name].mean())}
-    return out
+        shares = [
+            float(right[name][owner == i].mean()) if count else None for i, count in enumerate(shares_by_client["samples"])
+        ]
+        shares_by_client |= {name: shares, f"{name}_share": float(right[name].mean())}
+    return shares_by_client
 
 
 def held_out_experiment(run: "Run", dataset: "Dataset", changes: dict[str, Any]) -> tuple[Any, np.ndarray, np.ndarray, Chosen]:

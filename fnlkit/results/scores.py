@@ -56,7 +56,7 @@ def measure_run(run: "Run", dataset: Dataset) -> dict[str, dict[str, Any]]:
     """
     must_be(dataset, run.meta, len(run.labels["given"]), what="the run")
     classes_of, federation = RunPredictions(run, dataset), run.federation()
-    classes, names, groups, out = int(run.meta["classes"]), federation.names, federation.extra.get("group"), {}
+    classes, names, groups, measured = int(run.meta["classes"]), federation.names, federation.extra.get("group"), {}
 
     def test(labels: np.ndarray, positions: np.ndarray, kind: str, interval: Any = wilson, called: str = "Wilson") -> Any:
         """Return (scores, counts (N, C, C), owner, Independence) of the samples `kind` at clients, by their labels."""
@@ -71,25 +71,25 @@ def measure_run(run: "Run", dataset: Dataset) -> dict[str, dict[str, Any]]:
         verified = federation.true is not None or dataset.test_verified
         counts = confusion(dataset.y_test, classes_of("test", len(dataset.y_test)), classes)
         scores = summarize_counts(counts[None], wilson, "Wilson", independence=Independence.of(dataset.groups_test))
-        out["test"] = {"measures": "accuracy" if verified else "agreement", **scores}
-        _score_probabilities(out["test"], classes_of.logits.get("test"), dataset.y_test)
+        measured["test"] = {"measures": "accuracy" if verified else "agreement", **scores}
+        _score_probabilities(measured["test"], classes_of.logits.get("test"), dataset.y_test)
     positions = held_out_positions(federation)
     if len(positions):
         scores, counts, owner, share = test(federation.given, positions, "held_out")
-        out["held_out"] = {"measures": "agreement", **scores}
+        measured["held_out"] = {"measures": "agreement", **scores}
         if (estimated := estimate_agreement(run, counts, names, share)) is not None:
-            out["estimated"] = estimated
+            measured["estimated"] = estimated
         predicted = classes_of("held_out", len(positions))
         if (reviewed := by_reviews(federation, positions, predicted, owner)) is not None:
-            out["reviewed"] = reviewed
+            measured["reviewed"] = reviewed
         if federation.true is not None:
-            out["held_out_true"] = {"measures": "accuracy", **test(federation.true, positions, "held_out")[0]}
+            measured["held_out_true"] = {"measures": "accuracy", **test(federation.true, positions, "held_out")[0]}
     positions = gold_positions(federation)
     if len(positions):
         called = "Clopper-Pearson, exact" if groups is None else "Clopper-Pearson"
         scores = test(federation.extra["gold_label"], positions, "gold", clopper_pearson, called)[0]
-        out["gold"] = {"measures": "accuracy", **scores}
-    return out
+        measured["gold"] = {"measures": "accuracy", **scores}
+    return measured
 
 
 def _score_probabilities(scores, logits, labels, owner=None, names=None):
@@ -193,11 +193,11 @@ def estimate_agreement(
         return None
     sites = [{"site": name, **_to_range(part)} for name, part in zip(names, scores["sites"], strict=True) if part]
     grouped = {} if per.groups is None else {"groups": per.groups}
-    out = {"measures": MEASURES, "samples": int(counts.sum()), **grouped, **_to_range(scores["share"])}
+    estimates = {"measures": MEASURES, "samples": int(counts.sum()), **grouped, **_to_range(scores["share"])}
     for name in ("macro_f1", "balanced"):
-        out[name], out[f"{name}_low"], out[f"{name}_high"] = scores[name]
-    out["per_class"] = [part and _to_range(part) for part in scores["per_class"]]
-    return out | {
+        estimates[name], estimates[f"{name}_low"], estimates[f"{name}_high"] = scores[name]
+    estimates["per_class"] = [part and _to_range(part) for part in scores["per_class"]]
+    return estimates | {
         "interval": f"95 %, bootstrap over samples and noise levels, not below Clopper-Pearson{per.groups and COUNTED or ''}",
         "sites": sites,
         "assumes": list(ASSUMES),
@@ -233,8 +233,8 @@ def by_reviews(
     sizes = np.array([(owner == k).sum() for k in known])
     total = {name: float(np.average([one[name] for one in sure], weights=sizes)) for name in ("share", "low", "high")}
     rows = [{"site": federation.names[k], "samples": int(n)} | one for k, n, one in zip(known, sizes, sites, strict=True)]
-    out = {"measures": "accuracy", "samples": int(sizes.sum()), **total, "interval": "95 %, random reviews, exact"}
-    return out | {"sites": rows, "per_class": [None] * federation.classes}
+    accuracy = {"measures": "accuracy", "samples": int(sizes.sum()), **total, "interval": "95 %, random reviews, exact"}
+    return accuracy | {"sites": rows, "per_class": [None] * federation.classes}
 
 
 def _estimate_reviewed_share(part, right, confidence):

@@ -46,17 +46,17 @@ def compare_pairs(ours: Mapping[Any, float], theirs: Mapping[Any, float]) -> dic
     ahead, deviation = mean(differences), spread(differences)
     if deviation is not None and deviation < 1e-9 * max(map(abs, [*ours.values(), *theirs.values()])):
         deviation = 0.0  # equal but for rounding, as 0.7 - 0.6 and 0.8 - 0.7
-    out = {"mean": ahead, "spread": deviation, "half": None, "pairs": len(differences), "p": None}
+    comparison = {"mean": ahead, "spread": deviation, "half": None, "pairs": len(differences), "p": None}
     if deviation == 0:
-        out |= {"half": 0.0, "p": 1.0 if ahead == 0 else 0.0}
+        comparison |= {"half": 0.0, "p": 1.0 if ahead == 0 else 0.0}
     elif deviation is not None:
         from scipy.stats import ttest_rel
 
         seeds = [seed for seed in ours if seed in theirs]
         test = ttest_rel([ours[seed] for seed in seeds], [theirs[seed] for seed in seeds])
         low, high = test.confidence_interval(LEVEL)
-        out |= {"half": float(high - low) / 2, "p": float(test.pvalue)}
-    return out
+        comparison |= {"half": float(high - low) / 2, "p": float(test.pvalue)}
+    return comparison
 
 
 def holm(values: Sequence[float | None]) -> list[float | None]:

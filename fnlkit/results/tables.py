@@ -41,10 +41,10 @@ class Value:
     def text(self, between: str = " ± ") -> str:
         if self.mean is None:
             return ""
-        out = f"{self.mean:{'+' if self.signed else ''},.{self.digits}f}"
+        number = f"{self.mean:{'+' if self.signed else ''},.{self.digits}f}"
         if self.spread is not None:
-            out += f"{between}{self.spread:,.{self.digits}f}"
-        return out + (" *" if self.star else "") + (" (chance)" if self.chance else "")
+            number += f"{between}{self.spread:,.{self.digits}f}"
+        return number + (" *" if self.star else "") + (" (chance)" if self.chance else "")
 
     def latex(self) -> str:
         text = self.text(r" \pm ").replace(",", "{,}").replace(" *", "^{*}").replace(" (chance)", r"\text{ (chance)}")

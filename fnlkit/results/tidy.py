@@ -56,33 +56,35 @@ def rows(runs: "list[Run]", numbers: list[dict[str, Any]], each: str = "run") ->
     """
     if each not in EACH:
         raise InputError(f"{each}: write {' or '.join(EACH)}", parameter="each")
-    out = []
+    tidy_rows = []
     for run, row in zip(runs, numbers, strict=True):
         facts = {"run": str(row["run"]), "finished": bool(row["finished"]), **_options(run)}
-        out += [facts | _of_run(row)] if each == "run" else [facts | facts_of_row for facts_of_row in _of_evaluations(run)]
-    names = dict.fromkeys(name for facts_of_row in out for name in facts_of_row)
-    return [{name: facts_of_row.get(name) for name in names} for facts_of_row in out]
+        tidy_rows += (
+            [facts | _of_run(row)] if each == "run" else [facts | facts_of_row for facts_of_row in _of_evaluations(run)]
+        )
+    names = dict.fromkeys(name for facts_of_row in tidy_rows for name in facts_of_row)
+    return [{name: facts_of_row.get(name) for name in names} for facts_of_row in tidy_rows]
 
 
 def _options(run):
     facts = evaluation.deciding_settings(run) | {"seed": run.settings["seed"]}
-    out = {}
+    options = {}
     for name, value in facts.items():
         command, _, option = name.partition(" --")
         plain = name in ("dataset", "regime", "name")
         name = f"{command}_{option}" if option else name if plain else f"option_{name}"
         value = value if isinstance(value, (str, int, float)) or value is None else json.dumps(value)
-        out["".join(c if c.isalnum() else "_" for c in name)] = value
-    return out
+        options["".join(c if c.isalnum() else "_" for c in name)] = value
+    return options
 
 
 def _of_run(row):
-    out = {}
+    numbers = {}
     for name, (_, factor, _) in MEASURES.items():
         if row.get(name) is not None:
             unit = "_percent" if factor == 100 else "_nats" if name == "nll" else ""
-            out[f"{name}{unit}"] = factor * row[name] if factor == 100 else row[name]
-    return out | {name: row[name] for name in _PLAIN if row.get(name) is not None}
+            numbers[f"{name}{unit}"] = factor * row[name] if factor == 100 else row[name]
+    return numbers | {name: row[name] for name in _PLAIN if row.get(name) is not None}
 
 
 def _of_evaluations(run):

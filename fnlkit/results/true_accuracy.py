@@ -82,17 +82,17 @@ def correct_scores(
         again[:, k] = undone(drawn, scale_matrix(T[k], level[k], np.clip(level[k] + z * step, 0, None)))
     value, spread = figures(point.sum(0)), figures(again.sum(1))
     rows = np.maximum(point.sum(0).sum(1), 0) * together
-    out = {"share": _range(value["share"], spread["share"], sizes.sum() * together)}
-    out["per_class"] = [_range(*part) for part in zip(value["per_class"], spread["per_class"].T, rows, strict=True)]
-    known = [part for part in out["per_class"] if part]
+    corrected = {"share": _range(value["share"], spread["share"], sizes.sum() * together)}
+    corrected["per_class"] = [_range(*part) for part in zip(value["per_class"], spread["per_class"].T, rows, strict=True)]
+    known = [part for part in corrected["per_class"] if part]
     for name in ("macro_f1", "balanced"):
-        out[name] = _range(value[name], spread[name])
-        if known and out[name] and out[name][1] == out[name][2]:
+        corrected[name] = _range(value[name], spread[name])
+        if known and corrected[name] and corrected[name][1] == corrected[name][2]:
             _, low, high = np.mean(known, 0)
-            out[name] = out[name][0], float(min(low, out[name][1])), float(max(high, out[name][2]))
+            corrected[name] = corrected[name][0], float(min(low, corrected[name][1])), float(max(high, corrected[name][2]))
     shares = [(figures(point[k])["share"], figures(again[:, k])["share"]) if sizes[k] else None for k in range(N)]
-    out["sites"] = [part and _range(*part, sizes[k] * per[k]) for k, part in enumerate(shares)]
-    return out
+    corrected["sites"] = [part and _range(*part, sizes[k] * per[k]) for k, part in enumerate(shares)]
+    return corrected
 
 
 def undone(counts: np.ndarray, T: np.ndarray) -> np.ndarray:

@@ -65,8 +65,8 @@ def test(address: str, authority: str | os.PathLike[str]) -> None:
     if at is not None:
         ahead, behind = sent - at - _COARSE, at - received
         if ahead > _AHEAD or behind > _BEHIND:
-            found = f"{ahead:,.0f} s ahead of" if ahead > 0 else f"{behind:,.0f} s behind"
-            raise InputError(f"{address}: this clock is at least {found} the server's, which Flower refuses; set both clocks")
+            offset = f"{ahead:,.0f} s ahead of" if ahead > 0 else f"{behind:,.0f} s behind"
+            raise InputError(f"{address}: this clock is at least {offset} the server's, which Flower refuses; set both clocks")
 
 
 def _refusal(error):

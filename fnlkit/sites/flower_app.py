@@ -142,8 +142,8 @@ def _features_of(dataset, settings, backbone, scaling):
         raise InputError("`scale='sites'`: only vectors and tables are scaled by sums of the sites; leave out the option")
     if backbone:
         spec, width, checksum, version = definition(dataset, backbone)
-        found = {"backbone": spec, "backbone_checksum": checksum, "backbone_version": version}
-        return about | {"kind": "vector", "shape": [int(width)]} | found
+        encoding = {"backbone": spec, "backbone_checksum": checksum, "backbone_version": version}
+        return about | {"kind": "vector", "shape": [int(width)]} | encoding
     mean, std = _scale(dataset, settings) if scaling == "project" else ((), ())
     return about | {"mean": [float(v) for v in mean], "std": [float(v) for v in std]}
 

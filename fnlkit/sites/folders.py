@@ -50,18 +50,18 @@ def parts(address: tuple[str, int], names: Sequence[str], agreed: bytes) -> dict
     """
     host, port = address
     made = credentials.of_server(host)
-    out = {f"{FOLDER}/{name}": content for name, content in made.items()}
+    files = {f"{FOLDER}/{name}": content for name, content in made.items()}
     listen = "127.0.0.1" if identity.is_loopback(host) else "0.0.0.0"  # noqa: S104 - sites connect from other machines
-    out[f"{FOLDER}/start.sh"] = render("start_server", host=listen, port=port)
-    out[".gitignore"] = f"{FOLDER}/\nsites/\n".encode()
+    files[f"{FOLDER}/start.sh"] = render("start_server", host=listen, port=port)
+    files[".gitignore"] = f"{FOLDER}/\nsites/\n".encode()
     for client, name in enumerate(names):
         about = {"client": client, "name": name, "superlink": f"{host}:{port}", "data": "", "memory": "memory",
                  "agreed": project.FILE, "port": port + 1 + client, "leave_out": ""}  # fmt: skip
         folder = f"sites/{name}"
-        out[f"{folder}/ca.crt"], out[f"{folder}/{project.FILE}"] = made["ca.crt"], agreed
-        out[f"{folder}/{SITE}"] = to_toml(about).encode()
-        out[f"{folder}/README.md"] = render("readme", name=name, host=host, port=port)
-    return out
+        files[f"{folder}/ca.crt"], files[f"{folder}/{project.FILE}"] = made["ca.crt"], agreed
+        files[f"{folder}/{SITE}"] = to_toml(about).encode()
+        files[f"{folder}/README.md"] = render("readme", name=name, host=host, port=port)
+    return files
 
 
 def to_toml(values: Mapping[str, Any]) -> str:
@@ -164,10 +164,10 @@ def list_private_files(site: dict[str, Any]) -> list[Any]:
     """
     folder = Path(site["folder"])
     names = (f"{site['name']}.key", f"{site['name']}.key.pub", "own.key", "own.crt", REVIEW)
-    found = [folder / name for name in names if (folder / name).exists()]
+    private = [folder / name for name in names if (folder / name).exists()]
     memory = Path(site["memory"])
     kept = sorted(memory.iterdir()) if memory.is_dir() else [memory] if memory.exists() else []
-    return found + [path for path in kept if not path.name.startswith("features-")]
+    return private + [path for path in kept if not path.name.startswith("features-")]
 
 
 def join(folder: str | os.PathLike[str], data: str, leave_out: str = "") -> list[Path]:
@@ -193,22 +193,22 @@ def join(folder: str | os.PathLike[str], data: str, leave_out: str = "") -> list
         if not value.isprintable():
             raise InputError(f"{name} {value!r}: contains a control character, which no start script can contain; rename it")
     about = tomllib.loads((folder / SITE).read_text(encoding="utf-8")) | {"data": os.path.abspath(data), "leave_out": leave_out}
-    out = {SITE: to_toml(about).encode()}
+    files = {SITE: to_toml(about).encode()}
     made, kept = credentials.of_site(site["name"]), (folder / f"{site['name']}.key").exists()
-    out |= {name: made[name] for name in (("own.crt", "own.key") if kept else made)}
+    files |= {name: made[name] for name in (("own.crt", "own.key") if kept else made)}
     node = {"client": site["client"], "data": about["data"], "memory": site["memory"], "agreed": site["agreed"]}
     node |= {"leave_out": leave_out} if leave_out else {}
     if any('"' in str(value) or "'" in str(value) for value in node.values()):
         raise InputError(f"{data}: Flower reads no path with quotes; rename it")
     config = " ".join(f"{name}={json.dumps(value)}" for name, value in node.items())
-    out["start.sh"] = render("start_site", superlink=site["superlink"], name=site["name"], port=site["port"], config=config)
-    out[f"bin/{_PROGRAM}"] = render("superexec")
+    files["start.sh"] = render("start_site", superlink=site["superlink"], name=site["name"], port=site["port"], config=config)
+    files[f"bin/{_PROGRAM}"] = render("superexec")
     start, path = _quote_for_systemd(f"{folder}/start.sh"), _quote_for_systemd(f"PATH={os.environ.get('PATH', '')}", "%")
     user = os.getuid() if hasattr(os, "getuid") else 0  # without user numbers, there is no systemd
-    out["fnlkit-site.service"] = render("unit", name=site["name"], user=user, start=start, path=path)
+    files["fnlkit-site.service"] = render("unit", name=site["name"], user=user, start=start, path=path)
     beside = Path(node["data"]) if os.path.isdir(node["data"]) else Path(node["data"]).parent  # a table can name files there
     mounts = [f"{folder}:{folder}", *([] if beside.is_relative_to(folder) else [f"{beside}:{beside}:ro"])]
-    out["Containerfile"] = render(
+    files["Containerfile"] = render(
         "container",
         mounts=" ".join(f"-v {shlex.quote(mount)}" for mount in mounts),
         python=".".join(platform.python_version_tuple()[:2]),
@@ -217,9 +217,9 @@ def join(folder: str | os.PathLike[str], data: str, leave_out: str = "") -> list
     )
     saving.private_folder(site["memory"])
     os.makedirs(folder / "bin", exist_ok=True)
-    for name, content in out.items():
+    for name, content in files.items():
         saving.write_bytes([content], str(folder / name), mode=mode_of(name))
-    return [folder / name for name in out]
+    return [folder / name for name in files]
 
 
 def mode_of(name: str) -> int:

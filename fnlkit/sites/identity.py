@@ -73,8 +73,8 @@ def fingerprint(key: bytes) -> str:
 
     if not key:
         return "none"
-    found = serialization.load_pem_public_key(key)
-    line = found.public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    public_key = serialization.load_pem_public_key(key)
+    line = public_key.public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
     return digest_of(line.split()[1])
 
 

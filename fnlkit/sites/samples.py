@@ -48,9 +48,9 @@ def samples_like(text: str, project) -> "Dataset":
     if is_manifest(text):
         table = table_like(text, project.columns)
         if ("path" in table.roles) != (project.columns is None):
-            found = "names files" if "path" in table.roles else "holds features"
+            content = "names files" if "path" in table.roles else "holds features"
             wanted = f"{project.kind} samples without named columns" if project.columns is None else "rows of a table"
-            raise InputError(f"{display_path(text)}: the table {found}, and the task is about {wanted}; give such samples")
+            raise InputError(f"{display_path(text)}: the table {content}, and the task is about {wanted}; give such samples")
         _must_have_levels(table.table, project.columns or ())
         return table.dataset(cache_folder(), learned=project.columns, of_site=True)
     if project.columns is not None:
@@ -83,8 +83,8 @@ def table_like(text: str, columns: list[dict[str, Any]] | None) -> Manifest:
     InputError
         If a column has another unit than agreed.  The message names the column and both units.
     """
-    found = open_manifest(text)
-    table, agreed = found.table, [column["name"] for column in columns or ()]
+    manifest = open_manifest(text)
+    table, agreed = manifest.table, [column["name"] for column in columns or ()]
     for name in agreed:
         base, unit = _base_and_unit(name)
         alike = [other for other in table.columns if other not in agreed and _base_and_unit(other)[0] == base]
@@ -96,7 +96,7 @@ def table_like(text: str, columns: list[dict[str, Any]] | None) -> Manifest:
         table.columns = {name if other == alike[0] else other: values for other, values in table.columns.items()}
         table.notes.append(f"column {base!r} is in {theirs or unit} {'here' if theirs else 'at the partners'}, "
                            f"and {'they state' if theirs else 'this table states'} no unit; compare the values")  # fmt: skip
-    return found
+    return manifest
 
 
 def _base_and_unit(name):

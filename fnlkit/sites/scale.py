@@ -17,12 +17,12 @@ TASK = "scale"  # the task that computes the scale
 
 def number_places(columns: Any) -> list[int]:
     """Find the positions of numbers and ranks, which can be missing, among the features of a table."""
-    out, at = [], 0
+    places, at = [], 0
     for column in columns or ():
         if "fill" in column:
-            out.append(at)
+            places.append(at)
         at += len(features.features([column]))
-    return out
+    return places
 
 
 def add_scale(project, text: str):

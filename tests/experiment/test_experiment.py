@@ -16,7 +16,7 @@ from fnlkit.estimators import estimate
 from fnlkit.estimators.warmup import model_probabilities
 from fnlkit.experiment import Experiment, Settings
 from fnlkit.experiment.interrupts import defer_interrupts
-from fnlkit.experiment.network import load_trained
+from fnlkit.experiment.network import build_network, load_trained
 from fnlkit.federated.engines import sequential
 from fnlkit.results import evaluation
 from tests.commands import fnlkit
@@ -223,6 +223,12 @@ def test_memorization_is_recorded_and_changes_nothing():
 def test_settings_out_of_range_are_named(name, value):
     with pytest.raises(InputError, match=f"^`{name}` is "):
         Settings(**{name: value})
+
+
+def test_tf32_needs_a_gpu_for_training_and_not_for_its_runs():
+    with pytest.raises(InputError, match="requires a GPU"):
+        Experiment(*problem(), settings(precision="tf32"), device="cpu")
+    assert str(build_network("mlp", input_shape=(8,), classes=3, precision="tf32").device) == "cpu"
 
 
 def test_a_student_of_another_width_gets_a_head_and_learns(tmp_path):

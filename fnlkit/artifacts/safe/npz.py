@@ -54,14 +54,14 @@ def is_plain(dtype: np.dtype) -> bool:
 def array(data: memoryview, name: str) -> np.ndarray:
     """Read the array in npy bytes; InputError for inconsistent sizes, other types, and invalid booleans or text."""
     dtype, shape, fortran, start = header(data, name, len(data))
-    out = np.frombuffer(data, dtype, offset=start).reshape(shape, order="F" if fortran else "C")
-    if dtype.kind == "U" and out.size:
-        flat = np.frombuffer(out.tobytes(), f"{dtype.str[0]}u4")
+    values = np.frombuffer(data, dtype, offset=start).reshape(shape, order="F" if fortran else "C")
+    if dtype.kind == "U" and values.size:
+        flat = np.frombuffer(values.tobytes(), f"{dtype.str[0]}u4")
         if flat.max() > 0x10FFFF or ((flat >= 0xD800) & (flat <= 0xDFFF)).any():
             raise InputError(f"array {name!r}: invalid text")
-    check_booleans(out, f"array {name!r}: ")
-    out = out.astype(dtype.newbyteorder("="), copy=False)
-    return out if out.flags.aligned and out.flags.writeable else out.copy()
+    check_booleans(values, f"array {name!r}: ")
+    values = values.astype(dtype.newbyteorder("="), copy=False)
+    return values if values.flags.aligned and values.flags.writeable else values.copy()
 
 
 def check_booleans(values: np.ndarray, where: str = "") -> None:

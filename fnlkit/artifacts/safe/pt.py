@@ -202,7 +202,7 @@ def run(records: dict[str, memoryview]) -> Any:
 
 def leaves(tree: Any, limit: int) -> dict[str, np.ndarray]:
     """Collect arrays, tensors and lists of whole numbers in a value by path, joined by ``/``; at most `limit` bytes."""
-    out, todo, nodes = {}, [("", tree, 0)], 0
+    arrays, todo, nodes = {}, [("", tree, 0)], 0
     while todo:
         path, node, depth = todo.pop()
         nodes += 1
@@ -211,21 +211,21 @@ def leaves(tree: Any, limit: int) -> dict[str, np.ndarray]:
         if isinstance(node, list) and node and all(type(value) is int for value in node):
             if not all(-(2**63) <= value < 2**63 for value in node):
                 raise InputError("a list with an integer of more than 63 bits and a sign")
-            out[path or "array"] = np.array(node, np.int64)
+            arrays[path or "array"] = np.array(node, np.int64)
         elif isinstance(node, Tensor):
-            out[path or "array"] = node.array()
+            arrays[path or "array"] = node.array()
         elif isinstance(node, _Numpy) and isinstance(node.value, np.ndarray):
-            out[path or "array"] = node.value
+            arrays[path or "array"] = node.value
         elif isinstance(node, dict) and all(type(key) in (str, int) for key in node):
             todo += [(f"{path}/{key}" if path else str(key), value, depth + 1) for key, value in node.items()]
         elif type(node) in (list, tuple):
             todo += [(f"{path}/{i}" if path else str(i), value, depth + 1) for i, value in enumerate(node)]
         elif type(node) not in (bool, int, float, str, bytes, type(None)):
             raise InputError(f"{path or 'the value'} is not a plain value or tensor")
-        if path in out or not path and out:
-            limit -= out[path or "array"].nbytes
+        if path in arrays or not path and arrays:
+            limit -= arrays[path or "array"].nbytes
         if limit < 0:
             raise InputError("more numbers than the file can contain: save clones")
-    if not out:
+    if not arrays:
         raise InputError("contains no tensor and no array")
-    return out
+    return arrays

@@ -62,9 +62,9 @@ def differing_columns(columns: np.ndarray, class_columns: np.ndarray, counts: np
     """
     sites, _, width = columns.shape
     fits = np.stack([np.ones((sites, width)), np.zeros((sites, width))], 1)
-    found: list[list[ColumnDifference]] = [[] for _ in range(sites)]
+    differences: list[list[ColumnDifference]] = [[] for _ in range(sites)]
     if class_columns.shape[-1] != width or sites < 3:
-        return found, fits
+        return differences, fits
     known, compared = classes_to_describe(counts), find_measurements(columns)
     mean, deviation = (np.where(known[:, :, None], class_columns[:, i], np.nan) for i in (0, 1))
     spread = _spread(columns)
@@ -92,13 +92,13 @@ def differing_columns(columns: np.ndarray, class_columns: np.ndarray, counts: np
         units &= ~single  # most values are equal at the site, for example many zeros: no unit explains it
         for j in np.flatnonzero(compared & (scale > tiny)):
             if constant[j]:
-                found[k].append(ColumnDifference(int(j), "missing", None))
+                differences[k].append(ColumnDifference(int(j), "missing", None))
                 fits[k, :, j] = 0, middle[j]
             elif units[j] or offset[j]:
-                found[k].append(ColumnDifference(int(j), "units" if units[j] else "offset", float(factor[j])))
+                differences[k].append(ColumnDifference(int(j), "units" if units[j] else "offset", float(factor[j])))
                 ratio = 1 / factor[j] if units[j] else 1.0
                 fits[k, :, j] = ratio, middle[j] - ratio * columns[k, 3, j]
-    return found, fits
+    return differences, fits
 
 
 def suspects(found: list[list[ColumnDifference]]) -> np.ndarray:

@@ -24,17 +24,17 @@ def compare_inputs(
 ) -> Compared:
     """Compare the inputs of the sites; `embedded`: labels are judged by embeddings."""
     counts = np.stack([first["counts"] for first in firsts])
-    found = compare_columns(firsts)[1]
+    differences = compare_columns(firsts)[1]
     replies = {name: np.stack([second[name] for second in seconds]) for name in ("class_means", "covariances")}
     silent = np.array([not second["covariances"].any() for second in seconds])
     held = np.where(silent[:, None], 0, counts)
     auc = input_differences.compare_inputs(replies, held, [[0, int(second["chosen"])] for second in seconds])
-    found = column_differences.seen(found, auc[:, 0])
+    differences = column_differences.seen(differences, auc[:, 0])
     if not embedded:
-        return Compared(changes, auc, found)
+        return Compared(changes, auc, differences)
     every = [range(len(changes)) if value >= DIFFERENT else [0] for value in auc[:, 0]]
     auc = input_differences.compare_inputs(replies, held, every)
-    return Encoded(changes, auc, found, compare_features(firsts))
+    return Encoded(changes, auc, differences, compare_features(firsts))
 
 
 def range_of(seconds: list[dict[str, np.ndarray]], expected: np.ndarray) -> dict[str, np.ndarray]:
@@ -89,18 +89,18 @@ def conclude(
     # A difference of columns that no classifier recognizes counts as none.
     chosen = [int(s["chosen"]) for s in seconds]
     chosen = np.array([n if changes[n].tone != "columns" or inputs.columns[k] else 0 for k, n in enumerate(chosen)])
-    found = verdict.Predictions(
+    predictions = verdict.Predictions(
         chosen, heads["known"], heads["differ"], predicted, restored["within"], doubted, supported, certain
     )
     # Tests need independent samples.
     share = np.minimum(1, np.array([int(first["observations"]) for first in firsts]) / np.maximum(1, counts.sum(1)))
-    fewer = found.scaled(share)
+    fewer = predictions.scaled(share)
     judges = verdict.judges(inputs.after(chosen), fewer)
     estimates = range_of(seconds, expected)
     tested = estimates | {"counts": estimates["counts"] * share[:, None, None]}
     assessed = verdict.assess(judges, tested, counts, fewer, shared=shared, away=rounding.ALLOWANCE)
     rows = []
-    for row in describe_sites(named, counts, inputs, found, estimates["counts"], assessed, searched):
+    for row in describe_sites(named, counts, inputs, predictions, estimates["counts"], assessed, searched):
         withheld = [named.classes[c] for c in np.flatnonzero(firsts[row.client]["withheld"])]
         rows.append(replace(row, withheld=withheld, missing=[name for name in row.missing if name not in withheld]))
     return rows, transition(estimates["counts"].sum(0))

@@ -42,12 +42,12 @@ def mark_supported(confused: list[Confusion], classes: list[str], one: Assessmen
     mistakes : (C, C)
         From `confusions_of_mistakes`.
     """
-    out = []
+    marked = []
     for row in confused:
         cell = classes.index(row.true), classes.index(row.given)
         supported = one.noisier and (one.cells[cell] or one.low > 0 and row.low > mistakes[cell])
-        out.append(replace(row, supported=bool(supported)))
-    return out
+        marked.append(replace(row, supported=bool(supported)))
+    return marked
 
 
 def find_confusions(counts: np.ndarray, classes: list[str]) -> list[Confusion]:
@@ -59,15 +59,15 @@ def find_confusions(counts: np.ndarray, classes: list[str]) -> list[Confusion]:
         Expected numbers of samples by true and given class.
     classes : list of str
     """
-    totals, out = counts.sum(1), []
+    totals, confusions = counts.sum(1), []
     for flat in np.argsort(-counts, axis=None, kind="stable"):
         true, given = divmod(int(flat), len(counts))
         number = counts[true, given]
         if true != given and number >= LEAST_SAMPLES and number >= LEAST_SHARE * totals[true]:
             low, high = wilson(number, totals[true])
             share = float(number / totals[true])
-            out.append(Confusion(classes[true], classes[given], float(number), share, float(low), float(high)))
-    return out[:5]
+            confusions.append(Confusion(classes[true], classes[given], float(number), share, float(low), float(high)))
+    return confusions[:5]
 
 
 def errors_by_class(counts: np.ndarray, cells: np.ndarray, classes: list[str]) -> list[ClassErrors]:
@@ -81,11 +81,11 @@ def errors_by_class(counts: np.ndarray, cells: np.ndarray, classes: list[str]) -
         From `confuses_beyond_chance`.
     classes : list of str
     """
-    out = []
+    errors = []
     for true in np.flatnonzero(cells.any(1)):
         total = counts[true].sum()
         number = float(total - counts[true, true])
         low, high = wilson(min(number, total), total)
         given = [classes[g] for g in np.flatnonzero(cells[true])]
-        out.append(ClassErrors(classes[true], given, number, float(number / max(total, 1e-9)), float(low), float(high)))
-    return sorted(out, key=lambda row: -row.samples)
+        errors.append(ClassErrors(classes[true], given, number, float(number / max(total, 1e-9)), float(low), float(high)))
+    return sorted(errors, key=lambda row: -row.samples)

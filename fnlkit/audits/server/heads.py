@@ -44,8 +44,8 @@ def compare_features(firsts: list[dict[str, np.ndarray]]) -> np.ndarray:
 
 def different(firsts: list[dict[str, np.ndarray]]) -> np.ndarray:
     """Find sites (N,) whose features differ from those of most sites, by the sums; none if most differ."""
-    found = compare_features(firsts) >= input_differences.DIFFERENT
-    return found if found.sum() <= (len(found) - 1) / 2 else np.zeros(len(found), bool)
+    mask = compare_features(firsts) >= input_differences.DIFFERENT
+    return mask if mask.sum() <= (len(mask) - 1) / 2 else np.zeros(len(mask), bool)
 
 
 def compare_columns(firsts: list[dict[str, np.ndarray]]) -> tuple[np.ndarray, list[list[ColumnDifference]], np.ndarray]:
@@ -79,8 +79,8 @@ def make_heads(firsts: list[dict[str, Any]], scale: tuple[np.ndarray, np.ndarray
     counts = np.stack([first["counts"] for first in firsts])
     sites, sizes = len(firsts), np.array([first["sums"].shape[1] for first in firsts])
     widths = np.array([int(first["width"]) for first in firsts])
-    apart, (columns, found, fits) = different(firsts), compare_columns(firsts)
-    apart |= np.array([bool(rows) for rows in found]) if sum(map(bool, found)) <= (sites - 1) / 2 else apart
+    apart, (columns, differences, fits) = different(firsts), compare_columns(firsts)
+    apart |= np.array([bool(rows) for rows in differences]) if sum(map(bool, differences)) <= (sites - 1) / 2 else apart
     parts = []
     for k in range(sites):
         others = (np.arange(sites) != k) & (sizes > 0)
@@ -115,7 +115,7 @@ def make_heads(firsts: list[dict[str, Any]], scale: tuple[np.ndarray, np.ndarray
         "shares": shares,
         "differ": statistics.shares_differ(counts),
         "center": center,
-        "suspects": column_differences.suspects(found),
+        "suspects": column_differences.suspects(differences),
         "tone": np.median(columns[:, :2, 0], 0),
         "fits": fits,
         "compared": np.array(max(4, int(np.median(counts.sum(1))) // 5)),

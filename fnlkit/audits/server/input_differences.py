@@ -61,12 +61,12 @@ class Compared:
 
     def after(self, chosen: np.ndarray) -> np.ndarray:
         """AUC (N,) of each site after the chosen change (N,); 1 if a difference of columns is not undone."""
-        found = self.auc[np.arange(len(self.auc)), chosen].copy()
+        auc = self.auc[np.arange(len(self.auc)), chosen].copy()
         for k, columns in enumerate(self.columns):
             # The values of a constant column cannot be restored.
             if columns and (not chosen[k] or any(one.kind == "missing" for one in columns)):
-                found[k] = 1.0
-        return found
+                auc[k] = 1.0
+        return auc
 
     def at(self, k: int, chosen: np.ndarray, names: list[str] | None = None) -> InputDifference:
         """Finding about the inputs of site k.
@@ -120,11 +120,11 @@ class Encoded(Compared):
 
     def at(self, k: int, chosen: np.ndarray, names: list[str] | None = None) -> InputDifference:
         """Finding about the inputs of site k, as `Compared.at` does; the change that fits best names it."""
-        out = super().at(k, np.zeros(len(self.auc), int), names)
+        compared = super().at(k, np.zeros(len(self.auc), int), names)
         likely = self.likely(k)
         words = self.changes[likely].words if self.auc[k, likely] < DIFFERENT <= self.auc[k, 0] else []
-        auc, equal = max(out.auc, float(self.embedding_auc[k])), bool(self.embedding_auc[k] < DIFFERENT)
-        return replace(out, auc=auc, undone=False, equal_features=out.differ and equal, words=words)
+        auc, equal = max(compared.auc, float(self.embedding_auc[k])), bool(self.embedding_auc[k] < DIFFERENT)
+        return replace(compared, auc=auc, undone=False, equal_features=compared.differ and equal, words=words)
 
 
 def fill_missing(statistics: np.ndarray, counts: np.ndarray, least: int = LEAST) -> np.ndarray:
@@ -137,10 +137,10 @@ def fill_missing(statistics: np.ndarray, counts: np.ndarray, least: int = LEAST)
     least : int
     """
     enough = counts.sum(1) >= least
-    out = np.array(statistics)
+    filled = np.array(statistics)
     if enough.any():
-        out[~enough] = np.median(out[enough], 0)
-    return out
+        filled[~enough] = np.median(filled[enough], 0)
+    return filled
 
 
 def compare_inputs(replies: dict[str, Any], counts: np.ndarray, changes: Sequence[Sequence[int]]) -> np.ndarray:

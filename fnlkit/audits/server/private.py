@@ -121,14 +121,14 @@ def different(firsts: list[dict[str, np.ndarray]], noise: dict[str, float]) -> t
     away = away - np.median(away, 0)
     length = (away**2).sum(1)
     excess = np.maximum(length - added * away.shape[1], 0) / spread
-    found = (chdtrc(away.shape[1], length / added) < RARE) & (excess > APART**2)
+    mask = (chdtrc(away.shape[1], length / added) < RARE) & (excess > APART**2)
     usual = max(float(np.median(traces[:, 0])), 1e-3)
     beyond = np.abs(traces[:, 0] - usual) > 4 * traces[:, 1] + 0.05 * usual
-    found |= beyond & ((traces[:, 0] > FACTOR * usual) | (traces[:, 0] < usual / FACTOR))
-    found = found if found.sum() <= (len(found) - 1) / 2 else np.zeros(len(found), bool)
+    mask |= beyond & ((traces[:, 0] > FACTOR * usual) | (traces[:, 0] < usual / FACTOR))
+    mask = mask if mask.sum() <= (len(mask) - 1) / 2 else np.zeros(len(mask), bool)
     # At least the AUC from which inputs count as different.
     auc = ndtr(np.sqrt(excess / 2))
-    return found, np.where(found, np.maximum(auc, DIFFERENT), np.minimum(auc, DIFFERENT - 1e-3))
+    return mask, np.where(mask, np.maximum(auc, DIFFERENT), np.minimum(auc, DIFFERENT - 1e-3))
 
 
 def make_head(
@@ -208,7 +208,7 @@ def expected_counts(
 ) -> np.ndarray:
     """Expected counts (N, C, C) by true and given class: confusions beyond those of the other sites and the noise."""
     tables = np.stack([second["predicted"] for second in seconds])
-    out = []
+    expected = []
     for k, first in enumerate(firsts):
         held = np.maximum(np.round(first["counts"]), 0)
         others = np.delete(tables, k, 0).sum(0)
@@ -216,8 +216,8 @@ def expected_counts(
         more = tables[k] - rates * held
         more[(more < 3 * noise["predicted"]) | np.eye(len(held), dtype=bool)] = 0
         more *= np.minimum(1, held / np.maximum(more.sum(0), 1e-9))
-        out.append(more + np.diag(held - more.sum(0)))
-    return np.stack(out)
+        expected.append(more + np.diag(held - more.sum(0)))
+    return np.stack(expected)
 
 
 @on_one_blas_thread
@@ -235,10 +235,10 @@ def conclude(
     inputs = Compared([Change()], auc[:, None], [[] for _ in firsts])
     predicted = np.maximum(np.round([second["predicted"] for second in seconds]), 0).astype(np.int64)
     nothing = none, none, np.zeros(sites, np.int64), np.zeros((sites, 2), np.int64)
-    found = Predictions(np.zeros(sites, int), np.ones(counts.shape, bool), np.zeros(sites, bool), predicted, *nothing)
+    predictions = Predictions(np.zeros(sites, int), np.ones(counts.shape, bool), np.zeros(sites, bool), predicted, *nothing)
     expected = expected_counts(firsts, seconds, noise)
     rows = []
-    for row in describe_sites(named, counts, inputs, found, expected, assessed):
+    for row in describe_sites(named, counts, inputs, predictions, expected, assessed):
         # Noise can hide a small class, and no counts of the site's own model are released.
         rows.append(replace(row, withheld=[], missing=[], skill={"others": row.skill["others"]}))
     return rows, transition(expected.sum(0)), expected

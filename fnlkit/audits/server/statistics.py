@@ -46,9 +46,9 @@ def holm(p: ArrayLike) -> np.ndarray:
     flat = np.asarray(p, np.float64).reshape(-1)
     order = np.argsort(flat, kind="stable")
     corrected = np.maximum.accumulate(flat[order] * (len(flat) - np.arange(len(flat))))
-    out = np.empty(len(flat))
-    out[order] = np.minimum(1, corrected)
-    return out.reshape(np.shape(p))
+    adjusted = np.empty(len(flat))
+    adjusted[order] = np.minimum(1, corrected)
+    return adjusted.reshape(np.shape(p))
 
 
 def noisier_than_others(level: ArrayLike, deviation: ArrayLike) -> np.ndarray:
@@ -98,8 +98,8 @@ def more_than_others(counts: ArrayLike, totals: ArrayLike, away: int = 0) -> tup
             np.put_along_axis(n, worst, 0, 0)
         x, n = x.sum(0), n.sum(0)
         least = np.maximum(counts[k] - away, 0)
-        found = _at_least(least, totals[k] + n, least + x, totals[k])
-        p[k] = np.where((n > 0) & (totals[k] > 0), found, 1)
+        tail = _at_least(least, totals[k] + n, least + x, totals[k])
+        p[k] = np.where((n > 0) & (totals[k] > 0), tail, 1)
         # Half a sample more, because no mistakes among few samples do not mean a share of 0.
         reference[k] = np.where(n >= LEAST_REFERENCE, (x + 0.5) / (n + 1), 0)
     return p, reference
@@ -108,14 +108,14 @@ def more_than_others(counts: ArrayLike, totals: ArrayLike, away: int = 0) -> tup
 def _at_least(count, size, marked, drawn):
     """Probability (...) of at least `count` marked samples among `drawn` of `size` samples without replacement."""
     parts = [np.asarray(values) for values in np.broadcast_arrays(count, size, marked, drawn)]
-    out = np.ones(parts[0].shape)
+    tail = np.ones(parts[0].shape)
     for place in np.argwhere(parts[0]):
         place = tuple(place)
         x, total, good, n = (int(values[place]) for values in parts)
         possible = np.arange(max(x, n + good - total), min(good, n) + 1)
         ways = _choose(good, possible) + _choose(total - good, n - possible) - _choose(total, n)
-        out[place] = min(1.0, np.exp(ways).sum())
-    return out
+        tail[place] = min(1.0, np.exp(ways).sum())
+    return tail
 
 
 def _choose(n, k):
@@ -169,7 +169,7 @@ def shares_differ(counts: ArrayLike) -> np.ndarray:
     counts : int (N, C)
     """
     counts = np.asarray(counts, np.float64)
-    sites, out, totals = len(counts), np.zeros(len(counts), bool), np.asarray(counts, np.float64).sum(1, keepdims=True)
+    sites, differs, totals = len(counts), np.zeros(len(counts), bool), np.asarray(counts, np.float64).sum(1, keepdims=True)
     for k in np.flatnonzero(totals[:, 0]):
         others = counts[(np.arange(sites) != k) & (totals[:, 0] > 0)]
         mine, n, m = counts[k], totals[k, 0], others.sum(1, keepdims=True)
@@ -178,8 +178,8 @@ def shares_differ(counts: ArrayLike) -> np.ndarray:
         shares = mine / n, others / m
         ratio = np.maximum(*shares) / np.maximum(np.minimum(*shares), 1e-9)
         far = np.abs(shares[0] - shares[1]).sum(1) / 2 > SHARES
-        out[k] = (far | (single & (ratio > RATIO)).any(1)).sum() >= max(1, (sites - 1) / 2)
-    return out
+        differs[k] = (far | (single & (ratio > RATIO)).any(1)).sum() >= max(1, (sites - 1) / 2)
+    return differs
 
 
 def chi_square(mine: ArrayLike, others: ArrayLike) -> np.ndarray:

@@ -122,17 +122,17 @@ def judges(auc: np.ndarray, found: Predictions) -> list[str | None]:
     others = [skill_of(table * known) for table, known in zip(found.predicted, found.known, strict=True)]
     own = [skill_of(table) for table in found.within]
     agree = auc < DIFFERENT
-    out: list[str | None] = []
+    models: list[str | None] = []
     for k in range(len(auc)):
         if found.predicted[k].sum() < LEAST_REFERENCE:
-            out.append(None)
+            models.append(None)
             continue
         elsewhere = [others[j].kappa for j in range(len(auc)) if j != k and agree[j]]
         skilled = np.median(elsewhere) >= SKILL if elsewhere else others[k].low >= SKILL
         # A site whose labels are all of one class shows no skill.
         skilled = skilled and np.count_nonzero(found.predicted[k].sum(0)) > 1
-        out.append("others" if agree[k] and skilled else "own" if own[k].low >= SKILL else None)
-    return out
+        models.append("others" if agree[k] and skilled else "own" if own[k].low >= SKILL else None)
+    return models
 
 
 def assess(
@@ -165,12 +165,12 @@ def assess(
     none = np.zeros(found.predicted.shape[1:], bool)
     ids = {name: np.array([k for k, one in enumerate(judge) if one == name], int) for name in ("others", "own")}
     unseen = ((counts * ~found.known).sum(1) / np.maximum(1, counts.sum(1))).tolist()
-    out = {k: Assessment(none) for k in range(len(judge))}
+    assessed = {k: Assessment(none) for k in range(len(judge))}
     if len(ids["others"]):
-        out |= _assess_by_others(ids["others"], estimates, found, unseen, shared=shared, away=away)
+        assessed |= _assess_by_others(ids["others"], estimates, found, unseen, shared=shared, away=away)
     if len(ids["own"]):
-        out |= _assess_by_own(ids["own"], found)
-    return [out[k] for k in range(len(judge))]
+        assessed |= _assess_by_own(ids["own"], found)
+    return [assessed[k] for k in range(len(judge))]
 
 
 def _assess_by_others(ids, estimates, found, unseen, *, shared, away):
@@ -189,7 +189,7 @@ def _assess_by_others(ids, estimates, found, unseen, *, shared, away):
     excess = excess_of(predicted)
     more, _ = more_than_others(found.doubted[ids].sum((1, 2)), total)
     agreed = holm(more) < SIGNIFICANT_CLASS
-    out = {}
+    assessed = {}
     for i, site in enumerate(ids.tolist()):
         # A model of the site itself learns systematic errors. Only where inputs can differ does it speak for the labels.
         contradicted = is_fewer(found.doubted[site].sum(), found.supported[site]) and not agreed[i] and not shared
@@ -201,7 +201,7 @@ def _assess_by_others(ids, estimates, found, unseen, *, shared, away):
         # No sign of wrong labels in a sample does not mean that there are none.
         upper = max(high[i], float(wilson(0, total[i])[1]))
         upper = upper if separable and not shared else max(upper, wilson(wrong[i], total[i])[1])
-        out[site] = Assessment(
+        assessed[site] = Assessment(
             cells[i],
             judge="others",
             level=float(level[i]) if separable else None,
@@ -213,7 +213,7 @@ def _assess_by_others(ids, estimates, found, unseen, *, shared, away):
             contradicted=bool(noisy and contradicted),
             unseen=unseen[site],
         )
-    return out
+    return assessed
 
 
 def _assess_by_own(ids, found):
@@ -221,15 +221,15 @@ def _assess_by_own(ids, found):
     none, total = np.zeros(found.within.shape[1:], bool), found.predicted.sum((1, 2))
     skilled = [j for j, table in enumerate(found.within) if skill_of(table).low >= SKILL]
     ends = {j: wilson(*found.certain[j], 0.99)[1] for j in skilled}
-    out = {}
+    assessed = {}
     for site in ids.tolist():
         most = wilson(total[site] - found.within[site].trace(), total[site])[1]
         least = wilson(*found.certain[site], 0.99)[0]
         mistakes = min((end for j, end in ends.items() if j != site), default=1.0)
         low = float(max(0.0, least - mistakes))
         low = low if low > LEAST_SHARE else 0.0
-        out[site] = Assessment(none, judge="own", low=low, high=float(most), noisier=low > 0)
-    return out
+        assessed[site] = Assessment(none, judge="own", low=low, high=float(most), noisier=low > 0)
+    return assessed
 
 
 def find_verdict(row: SiteAudit) -> str:

@@ -112,14 +112,14 @@ def _inputs(inputs):
     if inputs.common:
         columns = list_names([one.name for one in inputs.columns])
         return f"Inputs differ between most sites, so no site is the reference{columns and f': here in {columns}'} {known}."
-    found = list(inputs.words)
+    words = list(inputs.words)
     for kind, text in (("units", "units differ in {}"), ("offset", "values are shifted in {}"), ("missing", "{} is constant")):
         columns = [one for one in inputs.columns if one.kind == kind]
         if columns:
             names = list_names([f"column {one.name}" + (f" (factor {one.factor:.3g})" if kind == "units" else "")
                            for one in columns])  # fmt: skip
-            found.append(text.format(names))
-    why = "; ".join(found) or "for an unknown reason"
+            words.append(text.format(names))
+    why = "; ".join(words) or "for an unknown reason"
     undone = " The labels were judged after the difference was undone." if inputs.undone else ""
     undone = " The features by which the models judge labels do not differ." if inputs.equal_features else undone
     return f"Inputs differ: {why} {known}.{undone}"

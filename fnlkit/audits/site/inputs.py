@@ -26,10 +26,10 @@ def describe_columns(samples: Samples) -> dict[str, np.ndarray]:
         for c in _classes_to_describe(samples):
             part = values[labels == c]
             by_class[:, c] = part.mean(0), part.std(0)
-    found = np.zeros((5, values.shape[1]))
+    statistics = np.zeros((5, values.shape[1]))
     if len(labels) >= LEAST_COLUMNS:
-        found = np.concatenate([[values.mean(0), values.std(0)], _quantiles(values)])
-    return {"columns": found, "class_columns": by_class}
+        statistics = np.concatenate([[values.mean(0), values.std(0)], _quantiles(values)])
+    return {"columns": statistics, "class_columns": by_class}
 
 
 def describe_inputs(
@@ -95,12 +95,12 @@ def describe(samples: Samples, message: dict[str, np.ndarray], changes: Sequence
         return [_vector(fitted if change.tone else x, center, spread, suspects) for change in changes]
     blocks = [_parts_of(plain(samples.x[start : start + BLOCK])) for start in range(0, len(samples), BLOCK)]
     squares, spread, edges, _ = (np.concatenate(part) for part in zip(*blocks, strict=True))
-    own, out = tone_of(samples), []
+    own, features = tone_of(samples), []
     for change in changes:
         factor, offset = _tone(change, own, message["tone"])
         turned = _turn((factor * squares + offset)[..., None], change).reshape(len(squares), -1)
-        out.append(np.column_stack([turned, turned**2, abs(factor) * spread, abs(factor) * edges]).astype(np.float64))
-    return out
+        features.append(np.column_stack([turned, turned**2, abs(factor) * spread, abs(factor) * edges]).astype(np.float64))
+    return features
 
 
 def tone_of(samples: Samples) -> tuple[float, float]:

@@ -62,9 +62,9 @@ def judge(
     labels, classes = samples.y, samples.classes
     scale = (heads["mean"], heads["std"]) if len(heads["mean"]) else None
     agreed_scale = {name: heads[name] for name in ("center", "suspects", "tone")} | {"fits": heads["fits"][number]}
-    found = copies.find_copies(whole, scale, wanted=own_model.most_neighbors(len(whole), classes))
+    copied = copies.find_copies(whole, scale, wanted=own_model.most_neighbors(len(whole), classes))
     if not len(labels):
-        _keep_nothing(whole, found, detectors)
+        _keep_nothing(whole, copied, detectors)
         reply = _empty_reply(changes, classes, samples, int(heads["compared"]), agreed_scale, seed)
     else:
         described = inputs.describe_inputs(samples, agreed_scale, changes=changes, width=int(heads["compared"]), seed=seed)
@@ -75,7 +75,7 @@ def judge(
         chosen, p = _probabilities(samples, points, head, agreed_scale, changes, scale)
         shares = heads["shares"][number] if heads["differ"][number] else None
         predicted, p = adjust(p, labels, heads["known"][number], shares, samples.reviewed)
-        own_models = judge_within(samples, points, found.neighbors if mask.all() else None, seed)
+        own_models = judge_within(samples, points, copied.neighbors if mask.all() else None, seed)
         within = own_model.best_of(own_models, labels)
         own = within.argmax(1)
         estimated = estimate(p, labels, samples.number, seed, samples.groups)
@@ -96,8 +96,8 @@ def judge(
         for name, outward in (("low", np.floor), ("high", np.ceil)):
             ends = outward(np.round(estimated[name] * len(labels), 9) / rounding.STEP)
             reply[name] = rounding.STEP * ends.astype(np.int64)
-        keep_results(whole, mask, [p, *own_models], predicted, estimated["posterior"], found)
-        _detect(whole, mask, detectors, points, p, found, seed)
+        keep_results(whole, mask, [p, *own_models], predicted, estimated["posterior"], copied)
+        _detect(whole, mask, detectors, points, p, copied, seed)
     return reply
 
 
@@ -154,12 +154,12 @@ def adapt_probabilities(probabilities: np.ndarray, trained_shares: np.ndarray, s
     """
     trained = np.asarray(trained_shares, np.float64)
     trained, seen = np.maximum(trained, 1e-6), trained > 1e-6
-    shares, out = trained / trained.sum(), probabilities
+    shares, adapted = trained / trained.sum(), probabilities
     for _ in range(steps):
-        out = probabilities * np.where(seen, shares / trained, 1.0)
-        out = out / np.maximum(out.sum(1, keepdims=True), 1e-300)
-        shares = np.maximum(out.mean(0), 1e-6)
-    return out
+        adapted = probabilities * np.where(seen, shares / trained, 1.0)
+        adapted = adapted / np.maximum(adapted.sum(1, keepdims=True), 1e-300)
+        shares = np.maximum(adapted.mean(0), 1e-6)
+    return adapted
 
 
 def judge_within(samples: Samples, points: np.ndarray, near: np.ndarray | None, seed: int) -> list[np.ndarray]:
@@ -259,15 +259,15 @@ def _copied(found):
 def keep_suspects(whole: Samples, p: np.ndarray, *, seed: int = 0) -> None:
     """Keep the results of each sample, from probabilities (n, C) of a classifier of other sites."""
     samples, mask = large_classes(whole)
-    found = copies.find_copies(whole, wanted=own_model.most_neighbors(len(whole), whole.classes))
+    copied = copies.find_copies(whole, wanted=own_model.most_neighbors(len(whole), whole.classes))
     if not len(samples):
-        _keep_nothing(whole, found)
+        _keep_nothing(whole, copied)
     else:
         predicted, p = adjust(p[mask], samples.y, np.ones(samples.classes, bool), None, samples.reviewed)
         points = values_of(samples) if samples.x.ndim == 2 else features(samples)
-        models = judge_within(samples, points, found.neighbors if mask.all() else None, seed)
+        models = judge_within(samples, points, copied.neighbors if mask.all() else None, seed)
         posterior = estimate(p, samples.y, samples.number, seed, samples.groups)["posterior"]
-        keep_results(whole, mask, [p, *models], predicted, posterior, found)
+        keep_results(whole, mask, [p, *models], predicted, posterior, copied)
 
 
 def _probabilities(samples, points, head, agreed_scale, changes, scale):
@@ -324,13 +324,13 @@ def estimate(p: np.ndarray, labels: np.ndarray, number: int, seed: int, groups: 
     if len(labels) > MOST_JUDGED:
         used = np.sort(rng.permutation(len(labels))[:MOST_JUDGED])
     temper = likelihood.best_temper(logits[used], labels[used])
-    found = likelihood.fit(logits[used], labels[used], temper, rng=rng, groups=None if groups is None else groups[used])
-    posterior = found["posterior"]
+    fitted = likelihood.fit(logits[used], labels[used], temper, rng=rng, groups=None if groups is None else groups[used])
+    posterior = fitted["posterior"]
     if len(used) < len(labels):
-        T = transition(found["counts"] + np.eye(p.shape[1]))
+        T = transition(fitted["counts"] + np.eye(p.shape[1]))
         posterior = likelihood.posterior_of(softmax(temper * logits), labels, T)
     counts = posterior.T @ np.eye(p.shape[1])[labels]
-    return {**found, "deviation": float(found["draws"].std()), "counts": counts, "posterior": posterior}
+    return {**fitted, "deviation": float(fitted["draws"].std()), "counts": counts, "posterior": posterior}
 
 
 def narrow(heads: dict[str, np.ndarray], number: int, samples: Samples, scale: tuple[np.ndarray, np.ndarray]) -> str:

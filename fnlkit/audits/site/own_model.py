@@ -130,12 +130,12 @@ def predict_by_sums(points: np.ndarray, labels: np.ndarray, classes: int, fold: 
     counts = np.stack([one_hot[part].sum(0) for part in parts])
     sums = np.stack([one_hot[part].T @ points[part] for part in parts])
     moments = np.stack([points[part].T @ points[part] for part in parts])
-    out = np.empty((len(labels), classes))
+    predicted = np.empty((len(labels), classes))
     for k, part in enumerate(parts):
         if len(part):
             coefficients, offsets = discriminant(*(values.sum(0) - values[k] for values in (counts, sums, moments)))
-            out[part] = softmax(points[part] @ coefficients.T + offsets)
-    return out
+            predicted[part] = softmax(points[part] @ coefficients.T + offsets)
+    return predicted
 
 
 def predict_by_votes(labels: np.ndarray, classes: int, near: np.ndarray, groups: np.ndarray | None = None) -> np.ndarray:
@@ -149,7 +149,7 @@ def predict_by_folds(points: np.ndarray, labels: np.ndarray, classes: int, fold:
     """Predict probabilities (n, C) by a classifier of scikit-learn that is trained on the other folds."""
     import threadpoolctl
 
-    out = np.tile(np.bincount(labels, minlength=classes) / len(labels), (len(labels), 1))
+    predicted = np.tile(np.bincount(labels, minlength=classes) / len(labels), (len(labels), 1))
     # Beside a busy process, two threads of OpenMP that wait for each other take a hundred times the CPU seconds of the trees.
     with threadpoolctl.threadpool_limits(1, "openmp"):
         for each in range(FOLDS):
@@ -157,9 +157,9 @@ def predict_by_folds(points: np.ndarray, labels: np.ndarray, classes: int, fold:
             if not here.any() or not points.shape[1] or len(np.unique(labels[there])) < 2:
                 continue
             model.fit(points[there], labels[there])
-            out[here] = 0
-            out[np.ix_(here, model.classes_)] = model.predict_proba(points[here])
-    return out
+            predicted[here] = 0
+            predicted[np.ix_(here, model.classes_)] = model.predict_proba(points[here])
+    return predicted
 
 
 def _trees(seed):

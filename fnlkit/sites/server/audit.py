@@ -87,13 +87,13 @@ def run(remote: Any, task: "Task") -> dict[str, Any]:
     columns = features.features(about.columns) if about.columns else None
     named = Names(covers, list(about.classes), columns)
     if noise:
-        found, T, _ = noisy_sums.conclude(parts, replies, **noise, named=named)
+        rows, T, _ = noisy_sums.conclude(parts, replies, **noise, named=named)
     else:
         heads = {name: values[kept] if name in SCATTERED else values for name, values in heads.items()}
         changes = possible(about.kind, tuple(about.shape))
-        found, T = conclusion.conclude(parts, heads, replies, changes=changes, named=named)
-    facts = report.facts_of(found, REAL_SITES, list(about.classes), traffic_of(parts, replies), declared)
+        rows, T = conclusion.conclude(parts, heads, replies, changes=changes, named=named)
+    facts = report.facts_of(rows, REAL_SITES, list(about.classes), traffic_of(parts, replies), declared)
     if noise:
         facts |= {"range": private.RANGE, "privacy": noise, "mode": private.describe_mode(**noise, size=size)}
-    end = {"order": [row.site for row in found], "transition": T.tolist(), "features": None, "probabilities": None}
-    return facts | {"covers": covers, "digest": digest(found)} | end
+    end = {"order": [row.site for row in rows], "transition": T.tolist(), "features": None, "probabilities": None}
+    return facts | {"covers": covers, "digest": digest(rows)} | end

@@ -152,11 +152,11 @@ def conduct(transport: Any, project: "Project", options: Options, folder: str | 
         if task.name == "train":
             training.train(sites, task, options, _say)
             return
-        found = over(sites, task, options)
-        saving.write_bytes([json.dumps(found, indent=1).encode()], output)
+        result = over(sites, task, options)
+        saving.write_bytes([json.dumps(result, indent=1).encode()], output)
         if not folder:
             shutil.rmtree(beside)
-            for line in words(found):  # for the log of the server
+            for line in words(result):  # for the log of the server
                 _say(line)
 
 
@@ -193,7 +193,7 @@ def over(sites: Roster, task: "Task", options: Options) -> dict[str, Any]:
         remote = Remote(sites, present, timeout=options.timeout or task.project.timeout, on_step=_say)
         remote.lost |= lost
         try:
-            found = work(remote, task, options)
+            result = work(remote, task, options)
         except TooManyLost as error:
             gone = {remote.view.ids[client]: reason for client, reason in error.reasons.items()}
             for k, reason in gone.items():
@@ -216,7 +216,7 @@ def over(sites: Roster, task: "Task", options: Options) -> dict[str, Any]:
             continue
         about: dict[str, Any] = {"kind": KIND, "task": task.name, "covers": [names[k] for k in present]}
         about["lost"] = {names[k]: reason for k, reason in sorted((lost | remote.lost).items())}
-        return about | found | {"steps": remote.steps}
+        return about | result | {"steps": remote.steps}
 
 
 def placeholders(project: "Project", sizes: Sequence[int], names: Sequence[str]) -> "tuple[Federation, Dataset]":
@@ -262,8 +262,8 @@ def _run_evaluate(remote, task, options):
     inputs = Inputs(about.kind == "image", tuple(about.mean), tuple(about.std), weight_type(task.settings.precision), "cpu")
     ask, federation = _session(remote, task, private_counts.SENDS, inputs, Model(network, run.weights))
     replies = ask(private_counts.reply_tested, sides={"groups": federation.classes + 1}, compare=private_counts.implausible)
-    found = scores(private_counts.ranges(*(replies[name].numpy() for name in private_counts.SENDS)), federation.names)
-    return {"run": os.path.abspath(options.run), "classes": list(about.classes), **found}
+    agreement = scores(private_counts.ranges(*(replies[name].numpy() for name in private_counts.SENDS)), federation.names)
+    return {"run": os.path.abspath(options.run), "classes": list(about.classes), **agreement}
 
 
 def _run_scale(remote, task, options):

@@ -161,11 +161,11 @@ def _read(path, kind, name, of):
     if not os.path.exists(path):
         return of()
     try:
-        found = json.loads(files.read_text(path, max_bytes=_MAX_BYTES))
-        if found["kind"] == "fnlkit.requests/1":
+        record = json.loads(files.read_text(path, max_bytes=_MAX_BYTES))
+        if record["kind"] == "fnlkit.requests/1":
             return of()
-        if found["kind"] == kind and isinstance(found[name], of):
-            return found[name]
+        if record["kind"] == kind and isinstance(record[name], of):
+            return record[name]
     except (ValueError, KeyError, TypeError, RecursionError):
         pass
     raise NotInTable(f"{display_path(path)}: is not a record of fnlkit; restore the original file, or delete it")

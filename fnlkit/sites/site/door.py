@@ -137,8 +137,8 @@ class Door:
             return self._introduction(site)
         if site.secret:
             raise secret.Refused("the server requests an update that is not masked")
-        found = self.visit(site, asked)
-        return {"replies": [[site.client.id, found]]}
+        reply = self.visit(site, asked)
+        return {"replies": [[site.client.id, reply]]}
 
     def _introduction(self, site):
         """Facts by which the server admits a site."""
@@ -179,9 +179,9 @@ class Door:
         if isinstance(error, secret.Failed):
             code, name = error.args
         else:
-            found = failure(error, self.place.client, -1 if round is None else round)
-            code = error.code if isinstance(error, Withheld | Undeclared) else found.code
-            name = error.setting if isinstance(error, NotAgreed) else found.name
+            reason = failure(error, self.place.client, -1 if round is None else round)
+            code = error.code if isinstance(error, Withheld | Undeclared) else reason.code
+            name = error.setting if isinstance(error, NotAgreed) else reason.name
         code, name = str(code), str(name)
         named = [code if code in CODES else "failed", name if _CLASS.fullmatch(name) else "Exception"]
         return {"failure": named} | ({"refused": str(error)} if isinstance(error, _REFUSALS) else {})
@@ -241,11 +241,11 @@ def _resolve(site, packed):
 
 def _digest(asked, received, remembered):
     """Compute 16 hexadecimal digits of the SHA-256 of a request and of the memory, without names of runs."""
-    found = hashlib.sha256(f"{json.dumps(asked['steps'], default=_text)} {remembered()}".encode())
+    total = hashlib.sha256(f"{json.dumps(asked['steps'], default=_text)} {remembered()}".encode())
     for name, values in sorted({**received, "": asked["weights"]}.items()):
-        found.update(repr((name, str(values.dtype), tuple(values.shape))).encode())
-        found.update(values.contiguous().numpy().tobytes())
-    return found.hexdigest()[:16]
+        total.update(repr((name, str(values.dtype), tuple(values.shape))).encode())
+        total.update(values.contiguous().numpy().tobytes())
+    return total.hexdigest()[:16]
 
 
 def _text(value):
@@ -291,8 +291,8 @@ def _declared(site, name, value):
     )
     # As at the server, a type is converted if no entry can change.
     if not fits or not torch.can_cast(value.dtype, getattr(torch, dtype)):
-        found = str(value.dtype).removeprefix("torch.")
-        raise Undeclared(f"{name!r} is {found} {sides}, declared {dtype} {tuple(shape)}")
+        actual = str(value.dtype).removeprefix("torch.")
+        raise Undeclared(f"{name!r} is {actual} {sides}, declared {dtype} {tuple(shape)}")
     return value.to(getattr(torch, dtype))
 
 

@@ -96,8 +96,8 @@ def keep_judgment(folder: str, federation: Federation, client: "Client") -> None
     of, arrays["copy_of"], arrays["far"] = rows["audit/copy_of"].numpy(), np.full(size, -1), np.zeros(size, bool)
     arrays["copy_of"][held] = np.where(of < 0, -1, held[of])
     arrays["far"][held] = rows["audit/far"].numpy()
-    found = add_judgment(federation, {PREFIX + name: values for name, values in arrays.items()})
-    found.write(os.path.join(folder, JUDGED))
+    judged = add_judgment(federation, {PREFIX + name: values for name, values in arrays.items()})
+    judged.write(os.path.join(folder, JUDGED))
 
 
 def to_review(folder: str, data: Dataset, name: str) -> "Federation":
@@ -146,12 +146,12 @@ def review_imported(folder: str, current: Federation, change: Callable[..., Any]
     if os.path.exists(path):
         before = Federation.read(path)
         if _precedes(before, current):
-            found = change(before)
-            if _keeps(current, found):
-                return found
-    found = change(current)
+            reviewed = change(before)
+            if _keeps(current, reviewed):
+                return reviewed
+    reviewed = change(current)
     store_export(folder, current)
-    return found
+    return reviewed
 
 
 def _precedes(before, current):

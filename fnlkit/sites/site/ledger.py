@@ -85,9 +85,9 @@ def _summary(said):
     if "replies" not in said:
         return {"told": said}
     ((_, what),) = said["replies"]
-    told = {name: value for name, value in said.items() if name != "replies"}
+    received = {name: value for name, value in said.items() if name != "replies"}
     arrays = {name: np.ascontiguousarray(value.numpy()) for name, value in what.items()}
-    return ({"told": told} if told else {}) | {
+    return ({"told": received} if received else {}) | {
         "arrays": {
             name: {
                 "dtype": values.dtype.name,

@@ -100,7 +100,7 @@ def list_replies(text: str, path: str, leave_out: str = "", memory: str = "") ->
     """
     agreed = project.read(path)
     data = load_for_task(text, agreed, leave_out=leave_out, memory=memory)
-    shape, out = intake(data)[2], []
+    shape, rows = intake(data)[2], []
     for task in agreed_tasks(path):
         network = network_of(task, shape)
         declared, most = replies.replies_of(task), replies.open_sides(task)
@@ -118,8 +118,8 @@ def list_replies(text: str, path: str, leave_out: str = "", memory: str = "") ->
                 known: list[int | str] = [most.get(side, side) if isinstance(side, str) else side for side in sides]
                 size = None if any(isinstance(side, str) for side in known) else np.dtype(kind).itemsize * math.prod(known)
                 what, when = (declared[name].what, declared[name].when) if name in declared else _WEIGHTS
-                out.append({"task": task.name, "name": name, "shape": list(sides), "bytes": size, "what": what, "when": when})
-    return out
+                rows.append({"task": task.name, "name": name, "shape": list(sides), "bytes": size, "what": what, "when": when})
+    return rows
 
 
 def agreed_tasks(path: str) -> list[project.Task]:

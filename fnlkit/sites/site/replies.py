@@ -30,8 +30,8 @@ def open_sides(task: "Task") -> dict[str, int]:
     """Largest number of each side of a reply that no declaration fixes."""
     about = task.project
     values = math.prod(about.shape)
-    out = {"groups": len(about.classes) + 1, "features": values}
-    return out | audit.open_sides(about) if task.name == "audit" else out
+    sides = {"groups": len(about.classes) + 1, "features": values}
+    return sides | audit.open_sides(about) if task.name == "audit" else sides
 
 
 def declared_arrays(
@@ -48,8 +48,8 @@ def declared_arrays(
     dtype : str
         Type of the weights.
     """
-    out: dict[str, tuple[str, tuple[int | str, ...]]] = {"weights": (dtype, (size,))}
+    arrays: dict[str, tuple[str, tuple[int | str, ...]]] = {"weights": (dtype, (size,))}
     known = {"classes": classes, "samples": samples, "width": width, "size": size}
     for name, sent in replies.items():
-        out.setdefault(name, (sent.dtype, sent.sides(**known)))
-    return out
+        arrays.setdefault(name, (sent.dtype, sent.sides(**known)))
+    return arrays

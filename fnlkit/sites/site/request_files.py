@@ -20,18 +20,18 @@ def list_requests(paths: Sequence[str], name: str) -> list[Path]:
     name : str
         Name of the site.
     """
-    out: list[Path] = []
+    requests: list[Path] = []
     for path in map(Path, paths):
         if path.is_dir():
-            found = [one for one in path.glob(f"{name}-*.request") if not one.with_suffix(".reply").exists()]
-            out += sorted(found, key=lambda one: one.stat().st_mtime_ns)
+            files = [one for one in path.glob(f"{name}-*.request") if not one.with_suffix(".reply").exists()]
+            requests += sorted(files, key=lambda one: one.stat().st_mtime_ns)
         elif path.suffix == ".request":
-            out.append(path)
+            requests.append(path)
         else:
             raise InputError(f"{display_path(path)}: is no request; name files that end with .request, or their folder")
-    if not out:
+    if not requests:
         raise InputError(f"{list_names(map(str, paths))}: no request of {name} is open; ask the coordinator for the next one")
-    return out
+    return requests
 
 
 def answer_file(door: Door, path: Path) -> Path:

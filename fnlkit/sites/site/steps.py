@@ -126,7 +126,7 @@ def reachable(*parts) -> set[Any]:
     ----------
     *parts : function, class or object of a class
     """
-    known, found, seen, stack = functions(), set(), set(), list(parts)
+    known, names, seen, stack = functions(), set(), set(), list(parts)
     while stack:
         part = stack.pop()
         if isinstance(part, partial):
@@ -145,9 +145,9 @@ def reachable(*parts) -> set[Any]:
             stack += [getattr(each, "__func__", each) for each in members]
             continue
         if (part.__module__, part.__name__) in known:
-            found.add(f"{part.__module__}:{part.__name__}")
+            names.add(f"{part.__module__}:{part.__name__}")
         stack += _referenced_values(part)
-    return found
+    return names
 
 
 def _referenced_values(function):

@@ -299,6 +299,10 @@ class FedOpt:
         accepted = clients.refuse(clients.rounds - 1, replies.ids, bad)
         return accepted, chosen[accepted]
 
+    @cached_property
+    def _safe_cohort(self):
+        return smallest_cohort(self.aggregate)[1]
+
     def _next(self, clients, model, replies, kept, weights, local):
         """Aggregate the local models and apply the server step; return the next weights (P + Q,)."""
         stacked = replies["weights"] if len(kept) == len(replies.ids) else replies["weights"][kept]
@@ -308,7 +312,7 @@ class FedOpt:
         scaled = self.rescale(updates)
         if scaled is not updates.trained:
             stacked = torch.cat([scaled.to(stacked), stacked[:, p:]], 1)
-        if len(stacked) < smallest_cohort(self.aggregate)[1]:
+        if len(stacked) < self._safe_cohort:
             clients.note(outvotes_nobody(self.aggregate, len(stacked)))
         context = model.weights, model.network.slots, p, updates.ids, clients.memory
         context = dict(zip(_CONTEXT, context, strict=True))
