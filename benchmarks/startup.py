@@ -206,7 +206,8 @@ def kernels():
                 if self.depth == 0:
                     function, kinds = event.data["dispatcher"].py_func, str(event.data["args"])
                     seconds, real = time.process_time() - self.began, "float32" if "float32" in kinds else "float64"
-                    print(f"{function.__module__}.{function.__qualname__:24} {real}{seconds:7.2f}", flush=True)
+                    name = f"{function.__module__.removeprefix('fnlkit._kernels.')}.{function.__qualname__}"
+                    print(f"{name:32} {real}{seconds:7.2f}", flush=True)
 
         event.register("numba:compile", Listener())
         compile_kernels()
