@@ -21,6 +21,7 @@ def test_a_copy_imports_its_own_packages(tmp_path):
     assert all(path.startswith(str(tmp_path / "copy")) for path in done.stdout.split())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrong", [False, True])
 def test_a_mutant_is_killed_if_a_test_fails_in_its_copy(wrong, tmp_path):
     (tmp_path / "tests").mkdir()
