@@ -476,7 +476,7 @@ def fedcorr(
     iterations, finetune_rounds, usual_rounds = budget(rounds, fraction, iterations, finetune_rounds, usual_rounds)
     code = choices_of(code)
     if usual_rounds and regularizer and not follows_schedule(of_stages.get("usual", fedavg)):
-        raise InputError("fedcorr: a regularizer has no effect on a last stage with another loss; remove `usual`")
+        raise InputError("fedcorr: a regularizer has no effect on the last stage with another loss; remove `usual`")
     visits = iterations * -(-len(clients) // group)
     planned = visits + finetune_rounds + usual_rounds
 

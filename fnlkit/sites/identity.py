@@ -30,7 +30,7 @@ def check_names(names: Sequence[str], count: int) -> None:
                 parameter="name",
             )
     if len({name.lower() for name in names}) != count:
-        raise InputError(f": expected {count} names that differ not only in upper and lower case", parameter="name")
+        raise InputError(f": expected {count} different names, not only in upper and lower case", parameter="name")
 
 
 def is_loopback(host: str) -> bool:

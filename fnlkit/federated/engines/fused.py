@@ -51,7 +51,7 @@ class Fused(Stacked):
             network = f"{type(self.network.module).__name__}{frozen} on {self.network.device}"
             raise InputError(f"fused knows lenet5 and mlp on the CPU, not {network}; write `engine='auto'`", parameter="engine")
         if self.network.precision == "bf16":
-            raise InputError("fused computes in fp32 or fp64, not bf16; write `engine='auto'`", parameter="engine")
+            raise InputError("fused has no bf16; write `engine='auto'` or another `precision`", parameter="engine")
         self.count = workers or core_count()
         # Weights of a head follow those of the network.
         self._whole = fused_parameters(self.net) == self.network.parameters_count

@@ -273,6 +273,10 @@ class FedOpt:
         return needs(self.fit.loss)
 
     @cached_property
+    def _safe_cohort(self):
+        return smallest_cohort(self.aggregate)[1]
+
+    @cached_property
     def _accepted_names(self):
         return tuple(select_accepted(self.aggregate, dict.fromkeys(_CONTEXT)))
 
