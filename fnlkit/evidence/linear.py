@@ -2,26 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from fnlkit.core.errors import InputError
-
 # Samples that are converted at once.
 BLOCK = 65_536
-# Default number of random Fourier features.
-COSINES = 1000
-
-
-def cosines_of(parameters: Mapping[str, Any]) -> int:
-    """Return the number of random Fourier features of a network `fourier` with these parameters."""
-    number = parameters.get("features", COSINES)
-    if not (isinstance(number, int) and 2 <= number <= 65_536 and number % 2 == 0):
-        raise InputError(f"model 'fourier': `features` is {number}; write an even number from 2 to 65,536, for example 1000")
-    return number
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ side, and replies their sums, so that the work does not grow with the number of 
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -18,8 +19,9 @@ from fnlkit.core import registry
 from fnlkit.core.errors import InputError
 from fnlkit.core.spec import parse
 from fnlkit.datasets.dataset import must_be
+from fnlkit.encoders.features import choose_head
 from fnlkit.evidence.gaussian import softmax
-from fnlkit.evidence.linear import BLOCK, Head, Scaling, cosines_of
+from fnlkit.evidence.linear import BLOCK, Head, Scaling
 from fnlkit.experiment.bound_method import BoundMethod
 from fnlkit.experiment.conditions import peak_bytes, versions
 from fnlkit.experiment.evaluation_set import held_out_positions, tested_samples
@@ -27,6 +29,7 @@ from fnlkit.experiment.identity import describe_data, digest_of_federation, labe
 from fnlkit.experiment.scale import scale_of, statistics_bytes
 from fnlkit.kernels.neighbors import on_one_blas_thread
 from fnlkit.kernels.scores import confusion
+from fnlkit.models import COSINES, cosines_of
 
 if TYPE_CHECKING:
     from fnlkit.artifacts.federation import Federation
@@ -35,6 +38,9 @@ if TYPE_CHECKING:
 
 # Largest size in bytes of the features of all samples that are kept between messages.
 MOST = 2**30
+
+# Largest numbers of inputs and of training samples for which random Fourier features are used by default.
+MOST_INPUTS, MOST_SAMPLES = 256, 100_000
 
 
 @dataclass
@@ -129,6 +135,25 @@ def compute_head(method: str, session: Session, model: Head) -> Any:
     """Run the only Round of a method that computes a linear head."""
     (last,) = registry.method(method)(session, model, None, None, rounds=1)
     return last
+
+
+def linear_network(model, method):
+    """Choose the network of a method that computes a linear head; hidden layers of a perceptron are left out."""
+    spec = parse(model)
+    if spec.name == "fourier":
+        cosines_of(spec.parameters)
+        return model
+    if spec.name not in ("auto", "mlp"):
+        raise InputError(f"{model}: {method} computes a linear head; omit the network, and encode images", parameter="model")
+    return model if spec.parameters.get("hidden") == [] else "auto"
+
+
+def choose_features(data, samples, needs):
+    """Return the network of a method that computes a head, by the size of the data."""
+    inputs = math.prod(data.x_train.shape[1:])
+    small = inputs <= MOST_INPUTS and samples <= MOST_SAMPLES
+    encoded = choose_head(data, "auto") != "auto"
+    return f"fourier(features={COSINES})" if small and not encoded and "fourier" in needs else "mlp(hidden=[])"
 
 
 def can_solve(settings: Settings, dataset: Dataset, engine: str) -> bool:

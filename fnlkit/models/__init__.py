@@ -26,6 +26,7 @@ under torch.func.functional_call and vmap with a leading client dimension; batch
 """
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from fnlkit.core.errors import InputError
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     import torch
 
 
+# Default number of random Fourier features.
+COSINES = 1000
 NETWORKS = {
     "mlp": "fnlkit.models.mlp:mlp",
     "fourier": "fnlkit.models.fourier:fourier",
@@ -50,6 +53,14 @@ NETWORKS = {
     "audio": "fnlkit.models.audio:audio",
     "pretrained": "fnlkit.encoders.pretrained:pretrained",
 }
+
+
+def cosines_of(parameters: Mapping[str, Any]) -> int:
+    """Return the number of random Fourier features of a network `fourier` with these parameters."""
+    number = parameters.get("features", COSINES)
+    if not (isinstance(number, int) and 2 <= number <= 65_536 and number % 2 == 0):
+        raise InputError(f"model 'fourier': `features` is {number}; write an even number from 2 to 65,536, for example 1000")
+    return number
 
 
 def auto(input_shape: tuple[int, ...], kind: str | None = None) -> str:

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from fnlkit.core.parameters import check_arguments
-from fnlkit.evidence.linear import COSINES, cosines_of
+from fnlkit.models import COSINES, cosines_of
 from fnlkit.models.parts import Init, Network, initialize
 
 if TYPE_CHECKING:

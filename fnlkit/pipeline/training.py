@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -11,11 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from fnlkit.artifacts.provenance import provenance
 from fnlkit.core import presets
-from fnlkit.core.errors import InputError
 from fnlkit.core.options import keywords_of, pick
 from fnlkit.core.spec import bind, parse
 from fnlkit.encoders.features import check_backbone, choose_backbone, choose_head, embed_samples, with_backbone
-from fnlkit.evidence.linear import COSINES, cosines_of
 from fnlkit.experiment import solved
 from fnlkit.experiment.bound_method import BoundMethod
 from fnlkit.experiment.loggers import check_loggers, open_loggers
@@ -36,10 +33,6 @@ from fnlkit.results.trained_run import TrainedRun
 
 if TYPE_CHECKING:
     from fnlkit.experiment.experiment import Experiment
-
-
-# Largest numbers of inputs and of training samples for which random Fourier features are used by default.
-MOST_INPUTS, MOST_SAMPLES = 256, 100_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,10 +114,10 @@ def train(federation: Labels, method: str | None = None, **options: Any) -> Trai
         if not run.overwrite:
             must_be_finished(target, run.resume)
         if "linear" in needs:
-            settings = replace(settings, model=_linear_network(settings.model, settings.method))
+            settings = replace(settings, model=solved.linear_network(settings.model, settings.method))
         data, vectors, settings = _samples(given, settings)
         if "linear" in needs and settings.model == "auto":
-            settings = replace(settings, model=_choose_features(data, len(federation.client_indices), needs))
+            settings = replace(settings, model=solved.choose_features(data, len(federation.client_indices), needs))
         if "head" not in needs:  # such a method trains hidden layers
             settings = replace(settings, model=choose_head(data, settings.model))
         if "linear" in needs and solved.can_solve(settings, data, run.engine):
@@ -251,25 +244,6 @@ def _of_head(settings, run):
     bind(spec, pretrained, "model", given=("input_shape", "classes"))  # raises for an unknown parameter
     backbone = str(spec.parameters.get("backbone", "auto"))
     return replace(settings, model="mlp(hidden=[])"), replace(run, backbone=backbone)
-
-
-def _linear_network(model, method):
-    """Choose the network of a method that computes a linear head; hidden layers of a perceptron are left out."""
-    spec = parse(model)
-    if spec.name == "fourier":
-        cosines_of(spec.parameters)
-        return model
-    if spec.name not in ("auto", "mlp"):
-        raise InputError(f"{model}: {method} computes a linear head; omit the network, and encode images", parameter="model")
-    return model if spec.parameters.get("hidden") == [] else "auto"
-
-
-def _choose_features(data, samples, needs):
-    """Return the network of a method that computes a head, by the size of the data."""
-    inputs = math.prod(data.x_train.shape[1:])
-    small = inputs <= MOST_INPUTS and samples <= MOST_SAMPLES
-    encoded = choose_head(data, "auto") != "auto"
-    return f"fourier(features={COSINES})" if small and not encoded and "fourier" in needs else "mlp(hidden=[])"
 
 
 def _preset(name, given, say):
