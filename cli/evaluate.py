@@ -102,7 +102,7 @@ def command(
         for group in result.groups(by, baseline):
             sys.stdout.write(json.dumps(group) + "\n")
     if grouped and not as_json:
-        table = result.pivot(by, pivot, show=show, baseline=baseline) if pivot else result.table(by, baseline)
+        table = result.pivot(by or "", pivot, show=show, baseline=baseline) if pivot else result.table(by, baseline)
         sys.stdout.write(table.latex()) if latex else print_results(table)
     if grouped:
         return

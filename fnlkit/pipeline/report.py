@@ -52,13 +52,14 @@ def facts(found: Evaluation, *, datasets: Callable[[Run], Dataset | None] | None
     """
     runs, rows = found.runs, found.rows
     first, several = runs[0], len(runs) > 1
+    measured: Any = rows[0].get("measured", {})
     together = {row["label_together_statement"]: None for row in rows if "label_together_statement" in row}
     return {
         "title": f"{len(runs)} runs" if several else f"{bare(rows[0]['method'])} on {data_set(first.meta.get('dataset'))}",
         "words": words(found),
         "rows": _to_dicts(list_runs(rows, kinds=("best", "last", "late", "chosen"), seconds=True)),
         "groups": found.table() if several else None,
-        "tested": _to_dicts(list_tests(rows[0].get("measured", {}))),
+        "tested": _to_dicts(list_tests(measured)),
         # Curves cannot be compared if the runs were evaluated on different held-out labels.
         "curve": None if found.notes else curve(runs, short_names(found)),
         "together": list(together),

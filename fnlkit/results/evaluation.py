@@ -274,7 +274,8 @@ def arrays(run: "Run", found: dict[str, Any] | None = None) -> dict[str, np.ndar
 
 def stage_starts(run: "Run") -> dict[str, int]:
     """Find {stage: client-rounds at its start} of all stages but the first."""
-    steps, out = [row for row in run.history if row["stage"] != "final"], {}
+    out: dict[str, int] = {}
+    steps = [row for row in run.history if row["stage"] != "final"]
     for before, row in zip(steps, steps[1:], strict=False):
         if row["stage"] != before["stage"]:
             out.setdefault(row["stage"], before["client_rounds"])
