@@ -303,10 +303,6 @@ class FedOpt:
         accepted = clients.refuse(clients.rounds - 1, replies.ids, bad)
         return accepted, chosen[accepted]
 
-    @cached_property
-    def _safe_cohort(self):
-        return smallest_cohort(self.aggregate)[1]
-
     def _next(self, clients, model, replies, kept, weights, local):
         """Aggregate the local models and apply the server step; return the next weights (P + Q,)."""
         stacked = replies["weights"] if len(kept) == len(replies.ids) else replies["weights"][kept]
