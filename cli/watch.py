@@ -70,8 +70,8 @@ def _rows(path):
         try:
             row = json.loads(line)
             score = row.get("accuracy", row.get("agreement", math.nan))
-            rows.append((str(row["stage"]), row.get("client_rounds"), float(score)))
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            rows.append((str(row["stage"]), int(row.get("client_rounds") or 0), float(score)))
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             text = f"{path}: line {number} is no row of a run; give the RUN.metrics.jsonl of `fnlkit train`"
             raise InputError(text) from None
     return rows
@@ -82,8 +82,8 @@ def _summary(rows, width):
     if not rows:
         return "no round yet"
     rounds = sum(stage != "final" for stage, *_ in rows)
-    spent = max((count for _, count, _ in rows if count is not None), default=0)
-    scores = [score for *_, score in rows if not math.isnan(score)]
+    spent = max(count for _, count, _ in rows)
+    scores = [score for *_, score in rows if math.isfinite(score)]
     text = f"{printable(rows[-1][0])}, {rounds:,} rounds, {spent:,} client-rounds"
     if not scores:
         return text

@@ -194,3 +194,12 @@ def test_missing_files_folders_and_strange_stages(tmp_path):
     assert "\x1b" not in done.stdout and "red" in done.stdout
     (tmp_path / "empty.jsonl").write_text("")
     assert "no round yet" in fnlkit("fnlkit watch empty.jsonl", tmp_path).stdout
+
+
+@pytest.mark.parametrize("row", ['{"stage": "a", "client_rounds": {}}', '{"stage": "a", "client_rounds": [1]}', "[]"])
+def test_watch_names_a_row_that_is_none_of_a_run(row, tmp_path):
+    (tmp_path / "x.metrics.jsonl").write_text(
+        '{"stage": "a", "client_rounds": 2, "accuracy": 0.5}\n' + row.replace("{}", '{"a": 1}') + "\n"
+    )
+    done = fnlkit("fnlkit watch x.metrics.jsonl", tmp_path)
+    assert done.returncode == 2 and "line 2 is no row of a run" in done.stderr
