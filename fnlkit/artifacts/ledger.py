@@ -134,7 +134,10 @@ def read_ledger(path: str | os.PathLike[str]) -> list[Release]:
     try:
         return read_lines(data, "a release", _unpack)
     except InputError as error:
-        raise InputError(f"ledger {display_path(path)}: {error}: restore the file, or name another with `ledger`") from error
+        raise InputError(
+            f"ledger {display_path(path)}: {error}, so that the total cannot be computed: restore the file, or name "
+            "another with `ledger`"
+        ) from error
 
 
 def read_lines(data: bytes, what: str, unpack: Callable[[dict[str, Any]], Line]) -> list[Line]:
@@ -194,7 +197,10 @@ def commit(path: str | os.PathLike[str], made: Release) -> list[Release]:
             return known
     except OSError as error:
         reason = error.strerror or error
-        raise InputError(f"ledger {display_path(path)}: {reason}; nothing is sent without it; write `ledger`") from error
+        raise InputError(
+            f"ledger {display_path(path)}: {reason}; labels and updates are sent only if the ledger can be written: name "
+            "another file with `ledger`"
+        ) from error
 
 
 def together(releases: Iterable[Release], data: str) -> list[Release]:

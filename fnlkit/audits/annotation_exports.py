@@ -118,7 +118,10 @@ def _label_studio(text, source):
             return _label_studio_min(tasks, source)
         return _label_studio_tasks(tasks, source)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise InputError(f"{source}: expected Label Studio's export (JSON, JSON-MIN) with `annotations` ({error})") from None
+        raise InputError(
+            f"{source}: expected an export of Label Studio as JSON, tasks with `data` and choices in `annotations`, or as "
+            f"JSON-MIN ({error})"
+        ) from None
 
 
 def _label_studio_tasks(tasks, source):

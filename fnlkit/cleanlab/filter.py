@@ -265,7 +265,10 @@ def _numbers(removed, classes):
     """Read numbers of issues (C,) from `num_to_remove_per_class`."""
     removed = np.asarray(removed)
     if removed.dtype.kind not in "iu" or removed.shape not in ((), (classes,)) or (removed < 0).any():
-        raise InputError(f"`num_to_remove_per_class` is {removed.dtype} {removed.shape}; expected whole numbers ({classes},)")
+        raise InputError(
+            f"`num_to_remove_per_class` must be a number or have shape ({classes},), with whole numbers of at least 0; "
+            f"found {removed.dtype} of shape {removed.shape}"
+        )
     return np.broadcast_to(removed, (classes,))
 
 

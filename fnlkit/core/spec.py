@@ -292,7 +292,10 @@ def find(spec: str | Spec, table: Mapping[str, str], what: str) -> Callable[...,
         hint = nearest(name, table)
         raise InputError(f"a message or project names the {what} {name!r}, which is not in the installed fnlkit{hint}")
     if issubclass(spec.origin, FileText):
-        raise InputError(f"{what} {name!r} is named by a file, no part of fnlkit: read its code, then add `trust=True`")
+        raise InputError(
+            f"{what} {name!r} is named by a file and is not part of fnlkit: using it would run that code; read the code, then "
+            "add `trust=True`"
+        )
     return own.load_function(name, what)
 
 

@@ -158,7 +158,10 @@ def _refuse_texts(table, name, levels, rows):
         first += ", some with leading zeros, which are codes"
         raise InputError(f'{first}; write numbers=["{name}"] to read numbers, or drop=["{name}"] to leave the column out')
     if (forms := notation.describe_forms(levels)) and notation.find_notation(levels, comma=table.comma):
-        raise InputError(f'{first}: numbers with {forms}? Write numbers=["{name}"] to read them so, or drop=["{name}"]')
+        raise InputError(
+            f"{first}, which look like numbers with {forms}; write "
+            f'numbers=["{name}"] to read them as numbers, or drop=["{name}"] to leave the column out'
+        )
     if len(levels) > MOST_LEVELS:
         group = f'group="{name}" if equal texts are one patient or the like, ' if len(levels) < 0.9 * rows else ""
         raise InputError(
@@ -311,7 +314,10 @@ def doubts(table: Table, columns: Sequence[dict[str, Any]], categorical: Collect
     notes = [notation.note_notation(each["name"], table.raw(each["name"]), each["notation"]) for each in written]
     for column in (column for column in columns if column["kind"] == "number"):
         for value, count in find_codes(_read_numbers(table, column)):
-            notes.append(f"column {column['name']!r}: {count:,} cells are {value:g}, far from others: missing=[{value:g}]?")
+            notes.append(
+                f"column {column['name']!r}: {count:,} cells are {value:g}, far from the other values; write "
+                f"missing=[{value:g}] if it means a missing value"
+            )
     for name in [column["name"] for column in columns if column["kind"] == "one-hot" and column["name"] not in categorical]:
         values, odd = table.numbers(name)
         count = int(np.isfinite(values).sum())
@@ -424,7 +430,10 @@ def note_unseen(columns: Sequence[dict[str, Any]], table: Table, rows: Sequence[
             all_rows.update(odd)
             texts = table.texts(column["name"])
             names = list_names(order_texts({texts[row] or _ABSENT for row in odd}), quote=True)
-            notes.append(f"column {column['name']!r}: {len(odd):,} of {len(rows):,} {what} have new categories: {names}")
+            notes.append(
+                f"column {column['name']!r}: {len(odd):,} of {len(rows):,} {what} have categories that no training row has: "
+                f"{names}"
+            )
     if len(notes) > 1:
         notes.append(f"{len(all_rows):,} of {len(rows):,} {what} have such a category in some column")
     return notes

@@ -81,5 +81,8 @@ def _published_file(folder, relation):
     if not file.is_file():
         raise InputError(f"crowdtruth: no {file.name} in {name}; get it by `git clone {URL} {name}`, or write `path`")
     if hashlib.sha256(file.read_bytes()).hexdigest() != SHA256[relation]:
-        raise InputError(f"{display_path(file)}: is not the published file; run `git -C {name} checkout -f {COMMIT[:12]}`")
+        raise InputError(
+            f"{display_path(file)}: the SHA-256 is not that of the published file; get that version by "
+            f"`git -C {name} checkout -f {COMMIT[:12]}`"
+        )
     return file

@@ -168,7 +168,10 @@ class Dataset:
     def _x(self):
         train, test = self.samples()
         if len(train) != len(self.y_train) or len(test) != len(self.y_test):
-            raise InputError(f"{len(train):,}, {len(test):,} samples but {len(self.y_train):,}, {len(self.y_test):,} labels")
+            raise InputError(
+                f"{self.name}: {len(train):,} and {len(test):,} samples but {len(self.y_train):,} and "
+                f"{len(self.y_test):,} labels"
+            )
         if self.kind == "image" and isinstance(train, np.ndarray) and train.ndim == 4 and len(train):
             train, note = channels_last(train, "x_train", self.layout)
             test = channels_last(test, "x_test", LAYOUTS[bool(note)])[0]

@@ -84,7 +84,10 @@ def of_parts(
     )
     notes = [*merged, *note_groups(groups[: len(train)])]
     if count := len([pair for pair in both if pair[0].strip()]):
-        notes.append(f"{count:,} groups have training and test samples, so that test scores are too good; move whole groups")
+        notes.append(
+            f"{count:,} groups have training samples and test samples, so that scores on the test samples are too good; move "
+            "whole groups"
+        )
     if single := sum(not name.strip() for name in names):
         notes.append(f"{single:,} samples without a group are groups of their own")
     return groups[: len(train)], groups[len(train) :], notes

@@ -179,7 +179,10 @@ def doubts(names: Sequence[str], labels: np.ndarray) -> list[str]:
     counts = np.bincount(labels, minlength=len(names))
     for rare, usual in _find_misspellings(names, counts):
         few = "1 sample" if counts[rare] == 1 else f"{counts[rare]} samples"
-        warnings.append(f"class {names[rare]!r} ({few}) is spelled like {names[usual]!r} ({counts[usual]:,} samples): a typo?")
+        warnings.append(
+            f"class {names[rare]!r} has {few} and is spelled like {names[usual]!r} ({counts[usual]:,} samples); "
+            "correct the label if it is a typing error"
+        )
     return warnings
 
 

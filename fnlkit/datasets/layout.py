@@ -71,7 +71,10 @@ def lay_out(x: np.ndarray | Rows, name: str, rate: int, layout: str = "") -> tup
     if alone:
         x = _through(x, _one_channel)
     if x.ndim != 4 or (x.dtype.kind != "f" and x.dtype != np.uint8):
-        raise InputError(f"`{name}` is {x.dtype} {x.shape}; expected (n, d), images (n, H, W, C), or (n, T) with sample_rate")
+        raise InputError(
+            f"`{name}` is {x.dtype} {x.shape}; expected vectors (n, d), images (n, H, W, channels) of uint8 or floats, "
+            "or waves (n, T) with sample_rate"
+        )
     x, note = channels_last(x, name, LAYOUTS[0] if alone else layout)
     return x, "image", note
 

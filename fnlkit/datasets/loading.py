@@ -165,7 +165,10 @@ def _of_user(spec):
     from fnlkit.datasets.local import from_arrays
 
     if issubclass(spec.origin, FileText):
-        raise InputError(f"a file names {str(spec)!r}, a loader of yours; read its code, then write it as `dataset`")
+        raise InputError(
+            f"a file names the data set {str(spec)!r}, a loader of yours: reading it runs that code; read the code, then write "
+            f"`dataset` {str(spec)!r}"
+        )
     dataset = bind(spec, own.load_function(spec.name, "data set"), "data set")()
     if isinstance(dataset, dict):
         try:

@@ -237,7 +237,9 @@ def _note_empty_classes(names, labels, true, named):
         return []
     first = list_names([names[c] for c in empty], quote=True)
     if named:
-        return [f"{len(empty):,} of {len(names):,} `class_names` have no sample: {first}; remove them if no site has any"]
+        return [
+            f"{len(empty):,} of {len(names):,} `class_names` have no sample: {first}; remove them, unless other sites use them"
+        ]
     low, high = (int(end) for end in (present[present >= 0].min(), present.max()))
     return [
         f"labels {low} to {high} are {len(names):,} classes counted from 0, and {len(empty):,} have no sample: {first}; number "
@@ -586,7 +588,10 @@ def clothing1m(*, path: str = "", size: int = 224, where: Path, download: bool =
     path = _as_path(path or places.first("clothing1m", where), must_exist=False)
     lists = _clothing_lists(path)
     if not lists:
-        raise InputError(f"clothing1m: no noisy_train_key_list.txt in {display_path(path)}; the authors send it on request")
+        raise InputError(
+            f"clothing1m: no noisy_train_key_list.txt in {display_path(path)}; the authors send it on request: "
+            "unpack it there, or write `dataset=PATH`"
+        )
     noisy, clean = (_key_values(lists / f"{kind}_label_kv.txt") for kind in ("noisy", "clean"))
     parts = []
     for keys, labels in (("noisy_train", noisy), ("clean_test", clean)):

@@ -530,7 +530,7 @@ class Manifest:
                 if key in row_of:
                     other = self.table.rows[row_of[key]]
                     self.table.fail(
-                        [row], f"{self.roles[role]} {display_path(name)} is also in row {other}; write a row a sample"
+                        [row], f"{self.roles[role]} {display_path(name)} is also in row {other}; write one row per sample"
                     )
                 row_of[key] = row
 

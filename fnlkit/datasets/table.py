@@ -346,7 +346,7 @@ def _names(path, row):
         raise InputError(f"{display_path(path)}: two columns have the name {twice!r}; rename one")
     odd = next((name for name in names if not name.isprintable() or len(name) > 200), None)
     if odd is not None:
-        raise InputError(f"{display_path(path)}: column name {ascii(odd[:60])} has control characters or more than 200")
+        raise InputError(f"{display_path(path)}: column name {ascii(odd[:60])} has control characters, or is longer than 200")
     return names
 
 

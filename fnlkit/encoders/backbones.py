@@ -288,4 +288,7 @@ def _hub_file(config, name):
         cached = try_to_load_from_cache(repository, file) if repository else None
         if isinstance(cached, str):
             return cached
-    raise InputError(f"timm's weights of {name} are not here; fetch {repository}, or write timm(name={name}, weights=PATH)")
+    raise InputError(
+        f"timm's weights of {name} are not on this machine; write timm(name={name}, weights=PATH), "
+        f"or fetch {repository} into the Hugging Face cache first"
+    )

@@ -80,7 +80,10 @@ def check_weights(spec: str, kind: str, expected: str, what: str) -> None:
         Owner of the expected weights in the message, such as ``the run``.
     """
     if (actual := weights_of(spec, kind)) != expected:
-        raise InputError(f"{spec}: weights {actual[:12]} (SHA-256) are not those of {what}, {expected[:12]}; install these")
+        raise InputError(
+            f"backbone {spec}: the weights here (SHA-256 {actual[:12]}) are not those of {what} ({expected[:12]}); install the "
+            "weights it was made with"
+        )
 
 
 def encode_texts(texts: Sequence[str], spec: str, weights: str = "") -> np.ndarray:

@@ -59,7 +59,9 @@ def pca(
     values = int(np.prod(np.shape(_numbers(dataset.fit[:1], dataset))[1:]))
     most = min(len(dataset.fit), values)
     if not 1 <= dim <= most:
-        raise InputError(f"backbone 'pca': `dim` is {dim}; {len(dataset.fit):,} samples of {values:,} values: 1 to {most:,}")
+        raise InputError(
+            f"backbone 'pca': `dim` is {dim}; {len(dataset.fit):,} samples of {values:,} values allow 1 to {most:,}"
+        )
     if "pca" not in dataset.memory:
         dataset.memory["pca"] = _fit(dataset, dim, whiten, len(dataset.fit) * values * 4)
     fitted, known = dataset.memory["pca"]

@@ -105,7 +105,10 @@ def local_folder(name: str, backbone: str, revision: str = "main") -> str:
     except InputError:
         raise
     except Exception as error:  # the library has several classes for a missing file and for an invalid name
-        raise InputError(f"weights of {name} ({revision}) are not on this machine; write {backbone}(name=FOLDER)") from error
+        raise InputError(
+            f"the weights of {name} ({revision}) are not on this machine; write {backbone}(name=FOLDER), or fetch {name} into "
+            "the Hugging Face cache first"
+        ) from error
 
 
 def _unit(x):

@@ -140,7 +140,10 @@ def run_estimator(
     apart = ~np.isin(whole.client_indices, federation.client_indices)
     evidence = EstimatorInputs(whole, dataset, apart=apart, groups=groups, **options)
     if evidence.federated and sends is None:
-        raise InputError(f"`form='federated'`: {spec.name!r} declares no replies; add @declare(sends=...), or omit it")
+        raise InputError(
+            f"`form='federated'`: {spec.name!r} does not declare the replies of clients; add @declare(sends=...) "
+            "(fnlkit.core), or write `form='pooled'`"
+        )
     evidence.sends, evidence.name = sends, spec.name
     judgment = bind(spec, part, "estimator")(evidence)
     if not hasattr(judgment, "arrays"):

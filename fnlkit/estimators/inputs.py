@@ -189,7 +189,8 @@ class EstimatorInputs:
                 return None  # each site compares the values of its samples
             backbone = "pixels" if values <= MOST_PIXELS else f"pca(dim={min(MOST_PIXELS, len(self.labels))})"
             self.say(
-                f"neighbors are searched among {backbone} of {self.dataset.name}; `backbone=SPEC` finds more in photographs"
+                f"neighbors are searched among {backbone} of {self.dataset.name}; a pretrained network (`backbone=SPEC`) finds "
+                "far more wrong labels on photographs"
             )
             self._embeddings = embed(self.dataset, backbone)
         rows = self._rows(self._embeddings, "embeddings", "the program that made them")
@@ -246,7 +247,9 @@ class EstimatorInputs:
             raise InputError(f"`{name}` is {values.dtype} of shape {values.shape}; expected numbers (n, d)")
         size = len(self.federation.given)
         if len(values) != size:
-            raise InputError(f"`{name}` has {len(values):,} rows, the federation {size:,} samples; is {maker} of other data?")
+            raise InputError(
+                f"`{name}` has {len(values):,} rows, the federation {size:,} samples; did {maker} read other data?"
+            )
         rows = Chosen(values, self.positions) if isinstance(values, Rows) else values[self.positions]
         for a, b in blocks(rows):
             part = rows[a:b]

@@ -77,7 +77,10 @@ def knn(
         whose = "all clients together have" if across else "the largest client has"
         raise InputError(f"knn(k={k}): {whose} {np.diff(groups).max():,} samples; write k from 1 to {most:,}, or omit k")
     if across and evidence.federated:
-        raise InputError("`form='federated'`: knn(across=true) needs all samples in one place; write `form='pooled'`")
+        raise InputError(
+            "`form='federated'`: knn(across=true) needs the embeddings and labels of all clients in one place; omit across, "
+            "or write `form='pooled'` for a simulation"
+        )
     settings = {"classes": classes, "seed": evidence.seed, "include_self": include_self, "ties": ties}
     per_class = len(labels) / (classes * (len(groups) - 1))
     if per_class < FEW:

@@ -83,7 +83,10 @@ def read_rows(path: str, name: str, federation: "Federation", say: Callable[[str
     index = np.asarray(arrays["index"])
     fits = values.ndim == 2 and index.shape == (len(values),) and index.dtype.kind in "iu"
     if not fits or (len(index) and not 0 <= index.min() <= index.max() < size):
-        raise InputError(f"{display_path(path)}: `index` is {index.dtype} {index.shape}; expected positions below {size:,}")
+        raise InputError(
+            f"{display_path(path)}: `index` is {index.dtype} {index.shape} for {key!r} {values.shape}; expected one "
+            f"position below {size:,} for each row"
+        )
     sample_rows = np.full((size, values.shape[1]), np.nan, np.result_type(values.dtype, np.float32))
     for a, b in blocks(values):
         sample_rows[index[a:b]] = values[a:b]

@@ -182,7 +182,9 @@ def fedsir(
     opt.fit.refuse_mixup("fedsir")
     cost = math.ceil(len(clients) / cohort_size(clients, getattr(select, "fraction", 0.1)) - 1e-9)
     if cost > rounds:
-        raise InputError(f"fedsir: the identification costs {cost} of {rounds} rounds; raise `rounds` or `fraction`")
+        raise InputError(
+            f"fedsir: the identification visits all clients and costs {cost} of {rounds} rounds; raise `rounds` or `fraction`"
+        )
     rounds -= cost
     interval, begin, end = stages(rounds, interval, begin, end)
     fit = opt.fit.changed(

@@ -56,7 +56,10 @@ def limit_neighbors(clients: "Clients", k: int, name: str) -> int:
     per_class = clients.sizes.mean().item() / clients.classes
     most = max(LEAST, int(per_class))
     if k > most:
-        clients.note(f"{name}: k is reduced from {k} to {most}: a client has {per_class:.0f} samples of a class on average")
+        clients.note(
+            f"{name}: k is reduced from {k} to {most}, because a client has {per_class:.0f} samples of a class on average; "
+            "more neighbors would belong to other classes"
+        )
     return min(k, most)
 
 

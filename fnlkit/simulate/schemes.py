@@ -330,7 +330,10 @@ def from_file(
     else:
         owner = files.pick(arrays, key, path)
         if owner.ndim != 1 or owner.dtype.kind not in "iu" or len(owner) != len(labels):
-            raise InputError(f"{display_path(path)}: {owner.dtype} {owner.shape}; expected {len(labels):,} numbers of clients")
+            raise InputError(
+                f"{display_path(path)}: found {owner.dtype} of shape {owner.shape}; expected a client number for each "
+                f"of {len(labels):,} training samples"
+            )
         if owner.min() < -1 or owner.max() < 0 or owner.max() >= len(labels):
             raise InputError(f"{display_path(path)}: client numbers run from {owner.min()} to {owner.max()}; count from 0")
         parts = _group(owner.astype(np.int64), int(owner.max()) + 1)

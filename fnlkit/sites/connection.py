@@ -66,7 +66,10 @@ def test(address: str, authority: str | os.PathLike[str]) -> None:
         ahead, behind = sent - at - _COARSE, at - received
         if ahead > _AHEAD or behind > _BEHIND:
             offset = f"{ahead:,.0f} s ahead of" if ahead > 0 else f"{behind:,.0f} s behind"
-            raise InputError(f"{address}: this clock is at least {offset} the server's, which Flower refuses; set both clocks")
+            raise InputError(
+                f"{address}: the clock of this machine is at least {offset} the server's; Flower refuses such a site: set both "
+                "clocks, for example by NTP"
+            )
 
 
 def _refusal(error):

@@ -216,7 +216,10 @@ def read(path: str | os.PathLike[str]) -> Project:
         value = json.loads(text)
     except (ValueError, RecursionError):
         old = "[tool.flwr.app.config]" in text
-        raise InputError(f"{where}: {'of fnlkit 0.2' if old else 'no project'}; name {FILE} of `fnlkit flower-app`") from None
+        raise InputError(
+            f"{where}: is {'a project of fnlkit 0.2' if old else 'no project of fnlkit'}; write it again with "
+            f"`fnlkit flower-app`, and name its {FILE}"
+        ) from None
     known = [field.name for field in fields(Project)]
     if isinstance(value, dict):
         value = {name: entry for name, entry in value.items() if name not in _OF_ESTIMATES}

@@ -92,7 +92,10 @@ def table_like(text: str, columns: list[dict[str, Any]] | None) -> Manifest:
             continue
         theirs = _base_and_unit(alike[0])[1]
         if unit and theirs and theirs != unit:
-            raise InputError(f"{display_path(text)}: column {base!r} is in {theirs}; convert it to {unit}, name it {name!r}")
+            raise InputError(
+                f"{display_path(text)}: column {base!r} is in {theirs}, and the partners agreed on {unit}; convert the values, "
+                f"and name the column {name!r}"
+            )
         table.columns = {name if other == alike[0] else other: values for other, values in table.columns.items()}
         table.notes.append(f"column {base!r} is in {theirs or unit} {'here' if theirs else 'at the partners'}, "
                            f"and {'they state' if theirs else 'this table states'} no unit; compare the values")  # fmt: skip
@@ -129,7 +132,10 @@ def load_for_task(text: str, project, *, leave_out: str = "", memory: str = "") 
         data = encode_samples(data, project, text)
     shape = tuple(data.x_train.shape[1:])
     if (data.kind, shape) != (project.kind, tuple(project.shape)):
-        raise InputError(f"{display_path(text)}: samples are {data.kind} {shape}, agreed {project.kind} {tuple(project.shape)}")
+        raise InputError(
+            f"{display_path(text)}: the samples are {data.kind} {shape}, and the partners agreed on {project.kind} "
+            f"{tuple(project.shape)}; give samples of this shape"
+        )
     theirs = "" if data.features is None else str(data.features["backbone"])
     if theirs != project.backbone:
         raise InputError(

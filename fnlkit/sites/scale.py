@@ -34,7 +34,10 @@ def add_scale(project, text: str):
         If the text is empty, or no scale of these samples.
     """
     if not text:
-        raise InputError("scale: comes from the sites; give the file of `fnlkit sites run DIR --task scale -o scale.json`")
+        raise InputError(
+            "scale: this project takes the scale from the sites; run `fnlkit sites run DIR --task scale -o scale.json` first, "
+            "and give `scale='scale.json'`"
+        )
     try:
         fills, mean, std = ([float(word) for word in part.split(",") if word] for part in text.split(";"))
         width, places = math.prod(project.shape), number_places(project.columns)

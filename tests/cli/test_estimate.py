@@ -76,7 +76,7 @@ def test_a_run_replaces_the_warm_up(folder):
         ("--estimator 'knn(k=5000, across=true)'", "all clients together have 1,438 samples; write k from 1 to 1,437"),
         ("--estimator confident --probs short.npy", "short.npy: array 'array' has shape (5, 10); expected 1,438 rows"),
         ("--estimator confident --probs narrow.npy", "narrow.npy has 3 columns, but the federation has labels of 10 classes"),
-        ("--estimator confident --probs other.npz", "`index` is int64 (5,); expected positions"),
+        ("--estimator confident --probs other.npz", "`index` is int64 (5,) for 'probs'"),
         ("--embeddings -", "cannot come from the pipe"),
         ("--embeddings foreign.npz", "the checksums differ"),
         ("--apply drop", "--apply"),

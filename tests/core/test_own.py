@@ -148,8 +148,8 @@ MISTAKES = {
         "def part(logits, batch):\n    return batch.rows['nowhere']",
         "my.py, line 2, in part: KeyError: 'nowhere'; batch.rows has no entries",
     ),
-    "short rows": ("method", ROWS.format("torch.zeros(2)"), "client.rows['score'] must be a Tensor (n, ...)"),
-    "rows of numpy": ("method", ROWS.format("client.y.numpy()"), "client.rows['score'] must be a Tensor (n, ...)"),
+    "short rows": ("method", ROWS.format("torch.zeros(2)"), "left client.rows['score'] without one entry per sample"),
+    "rows of numpy": ("method", ROWS.format("client.y.numpy()"), "left client.rows['score'] without one entry per sample"),
     "a mean": ("loss", "def part(logits, batch):\n    return logits.mean()", "my.py, line 1, in part: returned shape ()"),
     "nothing": ("loss", "def part(logits, batch):\n    pass", "returned NoneType; expected one value per sample"),
     "no generator": ("method", "def part(clients, model, opt, select, *, rounds): pass", "a method is a generator"),
@@ -230,7 +230,7 @@ def test_a_user_loads_a_data_set(tmp_path):
     assert '"dataset": "mine.py:blobs(samples=60)"' in done.stdout
     # A file that names a loader does not run it.
     for line in (train, "fnlkit evaluate run.pt", "fnlkit audit fed.npz -o a.npz"):
-        refuse(line, tmp_path, "a loader of yours; read its code")
+        refuse(line, tmp_path, "a loader of yours: reading it runs that code")
     refuse("fnlkit partition --dataset mine.py:nothing", tmp_path, "returned int; return arrays x_train")
     refuse("fnlkit partition --dataset 'mine.py:blobs(samplse=3)'", tmp_path, "did you mean 'samples'?")
     refuse("fnlkit train n.npz --dataset 'mine.py:blobs(samples=60, shift=2.0)' -o run.pt", tmp_path, "--dataset")

@@ -319,7 +319,10 @@ def run_step(step: Callable[..., Any], client: Client, model: "LocalModel", rece
     reply = step(client, model, received) or {}
     for name, row in client.rows.items():
         if not isinstance(row, torch.Tensor) or row.dim() == 0 or len(row) != len(client):
-            raise InputError(f"client.rows[{name!r}] must be a Tensor (n, ...), one entry a sample; others are client.state")
+            raise InputError(
+                f"a step left client.rows[{name!r}] without one entry per sample of the client; write a Tensor (n, ...) or use "
+                "client.state for other memory"
+            )
     return reply
 
 

@@ -75,7 +75,9 @@ class Fit:
     def refuse_mixup(self, method: str) -> None:
         """Raise InputError if samples are mixed, for a method that trains on separate labels."""
         if self.mixup:
-            raise InputError(f"{self.mixup:g}: {method} has separate labels, which cannot be mixed", parameter="mixup")
+            raise InputError(
+                f"{self.mixup:g}: {method} has separate labels, which cannot be mixed; remove it", parameter="mixup"
+            )
 
 
 @dataclass(frozen=True)
@@ -338,5 +340,8 @@ def loss_values(loss: Callable[..., Any], logits: "torch.Tensor", batch: Batch) 
     values, rows = result if isinstance(result, tuple) and len(result) == 2 else (result, {})
     if not isinstance(values, torch.Tensor) or values.shape != batch.y.shape:
         what = f"shape {tuple(values.shape)}" if isinstance(values, torch.Tensor) else type(result).__name__
-        raise InputError(f"{own.describe_place(loss)}: returned {what}; expected one value per sample, and maybe rows")
+        raise InputError(
+            f"{own.describe_place(loss)}: returned {what}; expected one value per sample, {tuple(batch.y.shape)}, or these "
+            "values and a dict of rows"
+        )
     return values, rows

@@ -70,7 +70,10 @@ class Engine:
         InputError
             If the engine does not support it.
         """
-        raise InputError("is for real sites (fnlkit flower-app): a simulation has server and clients in one place; remove it")
+        raise InputError(
+            "`protect='secagg'` is only for real sites (fnlkit flower-app), because a simulation runs server and clients in "
+            "one place; remove it"
+        )
 
     def predict(self, weights: torch.Tensor, x: Any) -> torch.Tensor:
         """Predict logits (n, C) of raw samples on the server, for example of the test set.

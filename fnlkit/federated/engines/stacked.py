@@ -180,7 +180,10 @@ class Stacked(Sequential):
         fitting = max(1, int(free / 2 / need))
         if self.at_once:
             if wanted * need > free:
-                self.note(f"stacked: {wanted} clients need {_size(wanted * need)} of {_size(free)}; write `at_once={fitting}`")
+                self.note(
+                    f"stacked: {wanted} clients at once need about {_size(wanted * need)}, but {_size(free)} are free; "
+                    f"write `at_once={fitting}`"
+                )
             return wanted
         self.note(f"stacked: {fitting} clients at once instead of {wanted}, because each needs about {_size(need)}")
         return min(fitting, wanted)

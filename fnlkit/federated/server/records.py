@@ -152,7 +152,10 @@ class Records:
         """Raise if a tensor that was saved by the last commit has changed since."""
         for name, (value, edits) in self._committed_memory.items():
             if _edits(value) != edits:
-                raise InputError(f"clients.memory[{name!r}] was changed in place, which cannot be undone; assign a new tensor")
+                raise InputError(
+                    f"clients.memory[{name!r}] was changed in place, so an interrupted round cannot be undone; assign "
+                    "a new tensor instead"
+                )
 
     # ---- replay
     @property

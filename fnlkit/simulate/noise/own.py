@@ -35,10 +35,17 @@ def labels(ground: Ground, *, path: Text, key: str = "") -> Corruption:
     arrays = files.read_arrays(path, max_bytes=LARGEST)
     values = files.pick(arrays, key, path)
     if values.ndim != 1 or values.dtype.kind not in "iu" or len(values) != len(ground.labels):
-        raise InputError(f"{display_path(path)}: {values.dtype} {values.shape}; expected {len(ground.labels):,} whole numbers")
+        raise InputError(
+            f"{display_path(path)}: found {values.dtype} of shape {values.shape}; expected a whole number for each of "
+            f"{len(ground.labels):,} training samples"
+        )
     if values.min() < 0 or values.max() >= ground.classes:
-        raise InputError(f"{display_path(path)}: labels {values.min()} to {values.max()}, not 0 to {ground.classes - 1}")
+        limits = f"{values.min()} to {values.max()}"
+        raise InputError(f"{display_path(path)}: labels run from {limits}, not 0 to {ground.classes - 1}")
     clean = arrays.get("clean_label")
     if clean is not None and clean.shape == values.shape and (same := (clean == ground.labels).mean()) < 1:
-        raise InputError(f"{display_path(path)}: its clean_label equals {same:.1%} of these labels; is its order another?")
+        raise InputError(
+            f"{display_path(path)}: its clean_label equals only {same:.1%} of this data set's labels; "
+            "its samples are in another order, or of another data set"
+        )
     return Corruption(values.astype(np.int64), simulated=False)

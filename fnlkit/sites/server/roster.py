@@ -129,7 +129,9 @@ class Roster:
             if not missing or over and self.count - len(missing) >= (least or self.count):
                 return sorted(self.nodes)
             if missing != reported:
-                self._say(f"waiting {self.wait:g} s for {len(missing)} of {self.count} sites: {self._join_names(missing)}")
+                self._say(
+                    f"waiting up to {self.wait:g} s for {len(missing)} of {self.count} sites: {self._join_names(missing)}"
+                )
                 reported = missing
             if over:
                 faults = "".join(f"; {text}" for text in list(self.faults.values())[:5])

@@ -226,7 +226,7 @@ class LabelReleases:
                 "name another `memory` folder only if no sample is in both data sets"
             )
         if known["epsilon"] != price or set(known["counts"]) != set(released):
-            raise Released(f"labels were released at epsilon {_words(known['epsilon'])}; a release at {_words(price)} adds up")
+            raise Released(f"labels were released at epsilon {_words(known['epsilon'])}; another at {_words(price)} adds up")
         counts = {name: torch.tensor(known["counts"][name], dtype=arrays[name].dtype) for name in released}
         if any(counts[name].shape != arrays[name].shape for name in released):
             raise Released(f"{display_path(self.path)} records counts of other classes")
@@ -242,7 +242,9 @@ class LabelReleases:
             prices.add(None if sent is None else float(arrays[sent]))
         price = prices.pop()
         if prices or (self.limit is not None and (price is None or not 0 < price <= self.limit)):
-            raise Released(f"labels would be released at epsilon {_words(price)}; the site agreed to {_words(self.limit)}")
+            raise Released(
+                f"labels would be released at epsilon {_words(price)}; this site agreed to at most {_words(self.limit)}"
+            )
         return price
 
     def _known(self):

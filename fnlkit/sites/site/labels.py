@@ -54,7 +54,10 @@ def labels_of(folder: str, data: Dataset, name: str) -> Federation:
     try:
         must_be(data, federation.meta, len(federation.given), what="the review", of_site=True)
     except InputError as error:
-        raise InputError(f"{display_path(path)}: {error}; the data changed since the review; move the file away") from None
+        raise InputError(
+            f"{display_path(path)}: {error}; the data changed since the review: move the file away to use the labels as "
+            "received"
+        ) from None
     return federation
 
 

@@ -320,7 +320,7 @@ def test_labels_of_the_user(tmp_path):
     with pytest.raises(InputError, match="labels 1 to 10, not 0 to 9"):
         noisy(f'labels(path="{tmp_path}/l.npy")', federation=clean)
     np.save(tmp_path / "l.npy", worse[:-1])
-    with pytest.raises(InputError, match="expected 60 whole numbers"):
+    with pytest.raises(InputError, match="a whole number for each of 60 training samples"):
         noisy(f'labels(path="{tmp_path}/l.npy")', federation=clean)
 
 
