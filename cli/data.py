@@ -157,7 +157,13 @@ def _show(facts):
         return
     table = Table("", "", heads=False)
     for key, value in facts.items():
-        if value is not None and value != [] and key != "here":
-            value = ", ".join(map(str, value[:20])) if isinstance(value, list) else value
-            table.add_row(key.replace("_", " "), value)
+        if value is None or value == [] or key == "here":
+            continue
+        if key == "shape":
+            value = " x ".join(map(str, value))
+        if isinstance(value, list):
+            value = ", ".join(f"{v:.4f}" if isinstance(v, float) else str(v) for v in value[:20])
+        if key == "wrong_labels":
+            value = f"{100 * value:.1f} % of the training labels"
+        table.add_row(key.replace("_", " "), f"{value:,}" if isinstance(value, int) else str(value))
     out_console().print(table)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from fnlkit.core.parameters import check_arguments
+from fnlkit.core.parameters import Count, check_arguments
 from fnlkit.models import COSINES, cosines_of
 from fnlkit.models.parts import Init, Network, initialize
 
@@ -28,7 +28,9 @@ class Fourier(Network):
 
 
 @check_arguments
-def fourier(*, input_shape: tuple[int, ...], classes: int, features: int = COSINES, init: Init = "torch") -> "torch.nn.Module":
+def fourier(
+    *, input_shape: tuple[int, ...], classes: int, features: Count = COSINES, init: Init = "torch"
+) -> "torch.nn.Module":
     """Return a linear head on random Fourier features and the inputs, for inputs of any shape.
 
     `fedsums` and other methods that compute the head also draw the directions, at the scale of the inputs.  Other methods

@@ -242,7 +242,7 @@ def test_sounds(tmp_path):
     data = datasets.load(f'manifest(file="{path}", seconds=0.45)')
     assert data.x_train.shape == (4, 3600) and (data.x_train[3, 3000:] == 0).all()
     tone(tmp_path / "2.wav", 4000, rate=16000)
-    with pytest.raises(InputError, match="2.wav: 16,000 Hz, but the first sound has 8,000 Hz; resample"):
+    with pytest.raises(InputError, match="2.wav: 16,000 Hz, the first sound has 8,000 Hz; resample"):
         np.asarray(datasets.load(path).x_train)
     (tmp_path / "1.wav").write_bytes(b"RIFF")
     with pytest.raises(InputError, match="1.wav: cannot be read as wav"):

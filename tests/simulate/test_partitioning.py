@@ -141,7 +141,7 @@ def test_a_split_from_a_file(tmp_path):
         split(f'file(path="{tmp_path}/b.npz")', None)
     with pytest.raises(InputError, match="not `clients` 4"):
         split(f'file(path="{tmp_path}/a.npy")', 4)
-    with pytest.raises(InputError, match="expected 6 numbers of clients"):
+    with pytest.raises(InputError, match="expected a client number for each of 6"):
         split(f'file(path="{tmp_path}/a.npy")', None, labels=np.zeros(6, int))
     np.save(tmp_path / "c.npy", np.array([0, 2, 2, 0]))
     with pytest.raises(InputError, match="smallest client has 0"):

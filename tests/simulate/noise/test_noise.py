@@ -314,7 +314,7 @@ def test_labels_of_the_user(tmp_path):
     with pytest.raises(InputError, match="one of aggre_label, clean_label, worse_label"):
         noisy(f'labels(path="{tmp_path}/human.pt")', federation=clean)
     torch.save({"clean_label": clean.true[::-1].copy(), "worse_label": worse}, tmp_path / "human.pt")
-    with pytest.raises(InputError, match="is its order another"):
+    with pytest.raises(InputError, match="another order"):
         noisy(f'labels(path="{tmp_path}/human.pt", key=worse_label)', federation=clean)
     np.save(tmp_path / "l.npy", worse + 1)
     with pytest.raises(InputError, match="labels 1 to 10, not 0 to 9"):
