@@ -317,7 +317,7 @@ def test_labels_of_the_user(tmp_path):
     with pytest.raises(InputError, match="another order"):
         noisy(f'labels(path="{tmp_path}/human.pt", key=worse_label)', federation=clean)
     np.save(tmp_path / "l.npy", worse + 1)
-    with pytest.raises(InputError, match="labels 1 to 10, not 0 to 9"):
+    with pytest.raises(InputError, match="labels run from 1 to 10, not 0 to 9"):
         noisy(f'labels(path="{tmp_path}/l.npy")', federation=clean)
     np.save(tmp_path / "l.npy", worse[:-1])
     with pytest.raises(InputError, match="a whole number for each of 60 training samples"):
