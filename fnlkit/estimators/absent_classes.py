@@ -60,7 +60,9 @@ def drop_absent(
     sums = values.sum(1)
     if (np.abs(sums - 1) > 1e-3).any():
         worst = int(np.nanargmax(np.abs(sums - 1)))
-        raise InputError(f"{source}: row {worst + 1} sums to {sums[worst]:.6g}; expected 1, with {list_names(absent)}")
+        raise InputError(
+            f"{source}: row {worst + 1} sums to {sums[worst]:.6g}; expected 1 over the classes and {list_names(absent)}"
+        )
     present = values[:, places]
     present[present.sum(1) <= 0] = 1
     if say is not None:

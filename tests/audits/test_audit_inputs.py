@@ -109,7 +109,7 @@ def test_given_probabilities_replace_the_models(digits, probabilities, tmp_path)
     ("change", "message"),
     [
         (lambda f: f.drop(columns="3"), "no column of the class '3'"),
-        (lambda f: f.assign(more=1.0), "expected 1 with more"),
+        (lambda f: f.assign(more=1.0), "expected 1 over the classes and more"),
         (lambda f: f[:-1], "rows"),
         (lambda f: f.assign(id=["0"] * len(f)), "listed twice"),
         (lambda f: f.assign(id=[f"x{i}" for i in range(len(f))]), "no sample 'x0'"),

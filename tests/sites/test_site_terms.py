@@ -405,5 +405,5 @@ def test_every_entry_of_a_project_is_checked(place, tmp_path):
 
 def test_a_project_of_an_earlier_version_is_refused_with_the_command_that_writes_it_again(tmp_path):
     (tmp_path / "pyproject.toml").write_text('[tool.flwr.app.config]\nmethod = "fedavg"\n')
-    with pytest.raises(InputError, match=r"fnlkit 0.2; name .* of `fnlkit flower-app`"):
+    with pytest.raises(InputError, match=r"a project of fnlkit 0.2; write it again with `fnlkit flower-app`"):
         project.read(tmp_path / "pyproject.toml")

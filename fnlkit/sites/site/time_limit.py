@@ -31,7 +31,9 @@ def cpu_limit(seconds: float, what: str) -> Iterator[Callable[..., Any]]:
         Also at once if this thread or system cannot limit the time.
     """
     if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
-        raise TooLong(f"{what}: CPU time cannot be limited here; run the start command of `fnlkit site join` on Linux or macOS")
+        raise TooLong(
+            f"{what}: the CPU time cannot be limited here; run the start command of `fnlkit site join` on Linux or macOS"
+        )
     error, expired = TooLong(f"{what}: it needs more than the {seconds:,g} s of CPU time that this site permits"), []
 
     def stop(number: int, frame: Any) -> None:
