@@ -61,7 +61,8 @@ def cufit(
     Notes
     -----
     The linear probe is the initial model: use a network such as ``pretrained(train=last(n=1))`` or ``train=lora``, and train
-    its head first (``warmup_head``, `fnlkit train --warmup-head 20`).  With an untrained head, samples are chosen at random.
+    its head first, until its accuracy is constant (``warmup_head``, `fnlkit train --warmup-head 400` at a small learning rate).
+    With an untrained head, samples are chosen at random.
 
     The paper trains three modules at once on the same pretrained network, with predictions of each batch; here they follow each
     other, so that a client trains and sends one model, and each choice is made once: all clients receive the model, and send
