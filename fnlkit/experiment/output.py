@@ -130,7 +130,7 @@ def _device(path):
 
 @contextmanager
 def metrics_file(
-    path: str | os.PathLike[str] | None, history: list[dict[str, Any]]
+    path: str | os.PathLike[str] | None, history: list[dict[str, Any]], target: str = "-"
 ) -> Iterator[Callable[[dict[str, Any]], object]]:
     """Yield a function that appends one row as a line of JSON.
 
@@ -140,6 +140,8 @@ def metrics_file(
         None writes no file.
     history : list of dict
         Rows of the run that is continued; the file starts with them.
+    target : str
+        Path of the run. If it cannot be written and is not there, the file goes, too.
     """
     if path is None:
         yield lambda row: None
@@ -152,7 +154,12 @@ def metrics_file(
 
         for row in history:
             write(row)
-        yield write
+        try:
+            yield write
+        except (InputError, OSError):
+            if target != "-" and not os.path.exists(target):
+                os.remove(path)
+            raise
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -213,8 +214,14 @@ def export_review(federation: Labels, client: str | int, folder: FilePath, **opt
     if table.exists():
         raise InputError(f"{table} is there already and may hold decisions; choose another folder, or take it away first")
     text = page.page(federation, data, client, chosen, near, federation.names[client])
-    saving.write_bytes([text.encode()], folder / "review.html")
-    saving.write_bytes([decisions.decision_template(federation, data, client, chosen, near).encode()], table)
+    try:
+        saving.write_bytes([text.encode()], folder / "review.html")
+        saving.write_bytes([decisions.decision_template(federation, data, client, chosen, near).encode()], table)
+    except (InputError, OSError):
+        (folder / "review.html").unlink(missing_ok=True)
+        with suppress(OSError):  # other files of the folder stay
+            folder.rmdir()
+        raise
     return chosen
 
 

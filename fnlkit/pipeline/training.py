@@ -145,7 +145,7 @@ def _train_rounds(given, data, vectors, settings, run, previous, target, rows):
             provenance("train", fingerprint=run.fingerprint, **asdict(settings), engine=run.engine, device=run.device)
         )
         log_to = open_loggers(run.log, target, asdict(settings), experiment.history)
-        with log_to as log, metrics_file(rows, experiment.history) as write, _watch(run, experiment) as shown:
+        with log_to as log, metrics_file(rows, experiment.history, target) as write, _watch(run, experiment) as shown:
 
             def row_done(row: dict[str, object]) -> None:
                 write(row)
@@ -161,14 +161,14 @@ def _solve(federation, data, settings, run, previous, target, rows):
     """Compute the linear head of a method without torch; write the run and its metrics."""
     entry = provenance("train", fingerprint=run.fingerprint, **asdict(settings), engine=run.engine, device=run.device)
     finished = TrainedRun.of(solved.solve(federation, data, settings, resume=previous, provenance=[entry], say=run.say))
-    with metrics_file(rows, []) as write, open_loggers(run.log, target, asdict(settings), []) as log:
+    with metrics_file(rows, [], target) as write, open_loggers(run.log, target, asdict(settings), []) as log:
         for row in finished.history:
             write(row)
             log(row)
             if run.on_round:
                 run.on_round(row)
-    if target != "-":
-        finished.write(target)
+        if target != "-":
+            finished.write(target)
     return finished
 
 

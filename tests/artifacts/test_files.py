@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy.stats import kstest
 
+import fnlkit
 from fnlkit import datasets
 from fnlkit.artifacts import files, key, saving
 from fnlkit.artifacts.federation import Federation
@@ -450,3 +451,18 @@ def test_the_checksum_of_a_folder_separates_size_and_window(tmp_path):
     parts = (1, "40/400"), (14, "0/400")
     one, other = (datasets.load(f"folder(path=\"{tmp_path}\", size={size}, window='{window}')") for size, window in parts)
     assert one.checksum != other.checksum
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedsums"])
+def test_a_full_disk_leaves_no_metrics_without_a_run_and_no_empty_folder(tmp_path, monkeypatch, method):
+    fed = fnlkit.estimate_noise(fnlkit.inject_noise(fnlkit.partition("digits", clients=2, say=None), say=None), say=None)
+
+    def full(*args, **options):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(saving, "_replace", full)
+    with pytest.raises((InputError, OSError), match="No space left"):
+        fnlkit.train(fed, method, rounds=1, epochs=1, output=tmp_path / "run.pt", say=None)
+    with pytest.raises((InputError, OSError), match="No space left"):
+        fnlkit.export_review(fed, 0, tmp_path / "review", say=None)
+    assert not [path for path in tmp_path.iterdir() if not path.name.startswith(".")]

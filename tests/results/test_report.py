@@ -6,6 +6,7 @@ import json
 import os
 import re
 
+import numpy as np
 import pytest
 
 import fnlkit
@@ -113,3 +114,5 @@ def test_a_report_without_true_labels_or_data(folder, tmp_path):
         assert one["clients"][0]["true"] is None and one["clients"][0]["estimated"] is not None
         assert one["suspects"]["samples"][0]["picture"] is None and one["suspects"]["samples"][0]["true"] is None
     assert "unknown" in report.page(facts)
+    blind.truth = run.truth | {"estimate_judged": np.arange(len(run.client_offsets) - 1) > 0}  # the first is withheld
+    assert report.page(report.facts(fnlkit.evaluate(blind))).count("not judged") == 1

@@ -82,7 +82,7 @@ def train(sites: Roster, task: Task, options: Any, say: Callable[[str], object])
         printed, rejected = len(clients.notes), len(clients.rejected)
 
     print_notes()
-    with metrics_file(metrics_path(output), experiment.history) as write:
+    with metrics_file(metrics_path(output), experiment.history, output) as write:
 
         def done(row: dict[str, Any]) -> None:
             write(row)
