@@ -13,8 +13,8 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-LIMITS = {"fnlkit and cli": 45_400, "tests": 27_150, "benchmarks": 5_050}
-OTHERS = {"words of pages": 43_900, "tracked files": 972, "imports between packages": 110, "benchmark programs": 28}
+LIMITS = {"fnlkit and cli": 44_460, "tests": 27_120, "benchmarks": 4_990}
+OTHERS = {"words of pages": 43_800, "tracked files": 970, "imports between packages": 108, "benchmark programs": 28}
 
 
 def count_code_lines(source):
