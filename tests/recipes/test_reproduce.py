@@ -138,7 +138,7 @@ def test_an_unfinished_run_is_resumed(tmp_path, here, monkeypatch):
     path.unlink()
 
     @contextlib.contextmanager
-    def stop(path, history):
+    def stop(path, history, target):
         yield lambda row: interrupt() if row.get("client_rounds", 0) >= 6 else None
 
     def interrupt(code=130):
