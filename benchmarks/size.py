@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-LIMITS = {"fnlkit and cli": 44_460, "tests": 27_120, "benchmarks": 4_990}
+LIMITS = {"fnlkit and cli": 44_610, "tests": 27_140, "benchmarks": 4_990}
 OTHERS = {"words of pages": 43_870, "tracked files": 971, "imports between packages": 108, "benchmark programs": 28}
 
 

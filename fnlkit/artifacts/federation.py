@@ -320,7 +320,10 @@ class Federation:
                 continue
             values = self.extra[name] = _whole(self.extra[name], name)
             if len(values) != sides["n"] or values.min() < -1 or values.max() >= high:
-                raise InputError(f"`{name}` must contain a number from -1 to {high - 1} for each of {sides['n']:,} samples")
+                raise InputError(
+                    f"`{name}` must contain a number from -1 to {high - 1} for each of {sides['n']:,} samples; create the file "
+                    "again"
+                )
             if name != "estimate_copy_of" and (values[self.client_indices] >= 0).any():
                 raise InputError(f"`{name}` contains samples that clients train on; create the file again with `partition`")
 

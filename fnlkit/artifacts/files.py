@@ -36,8 +36,19 @@ Value = TypeVar("Value")
 MAX_BYTES = 4 * 2**30 - 1
 MAX_META = 16 * 2**20
 # The newest version of every kind that this fnlkit reads and writes.
-_KINDS = "federation run embeddings probabilities evaluation model state steps sums heads judged"
-KINDS = {f"fnlkit.{name}": 1 for name in _KINDS.split()}
+KINDS = {
+    "fnlkit.federation": 1,
+    "fnlkit.run": 1,
+    "fnlkit.embeddings": 1,
+    "fnlkit.probabilities": 1,
+    "fnlkit.evaluation": 1,
+    "fnlkit.model": 1,
+    "fnlkit.state": 1,
+    "fnlkit.steps": 1,
+    "fnlkit.sums": 1,
+    "fnlkit.heads": 1,
+    "fnlkit.judged": 1,
+}
 RESERVED = ("kind", "meta", "sha256")
 PLAIN = "a plain npz without {!r}, not a file that fnlkit wrote; name it where the command reads a data set"
 _NAME = re.compile(r"[A-Za-z0-9_./-]{0,199}[A-Za-z0-9_-]")

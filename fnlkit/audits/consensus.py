@@ -218,7 +218,9 @@ def _crowdlab(votes, classes, probabilities):
     try:
         from cleanlab.multiannotator import get_label_quality_multiannotator
     except ImportError as error:
-        raise InputError("crowdlab needs cleanlab; pip install 'fnlkit[consensus]', or use `method='dawid-skene'`") from error
+        raise InputError(
+            "crowdlab needs cleanlab; run: pip install 'fnlkit[consensus]', or use `method='dawid-skene'`"
+        ) from error
     if (votes >= 0).sum(1).max() < 2:  # cleanlab compares votes on one sample
         label = votes.max(1)
         quality = np.asarray(probabilities, np.float64)[np.arange(len(votes)), label]

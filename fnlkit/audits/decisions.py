@@ -24,8 +24,20 @@ if TYPE_CHECKING:
     from fnlkit.datasets.dataset import Dataset
 
 
-COLUMNS = tuple(
-    "position client part sample given suggested score confidence neighbors decision label reviewer comment".split()
+COLUMNS = (
+    "position",
+    "client",
+    "part",
+    "sample",
+    "given",
+    "suggested",
+    "score",
+    "confidence",
+    "neighbors",
+    "decision",
+    "label",
+    "reviewer",
+    "comment",
 )
 # Column of a review with a guarantee.
 DESIGN = "design"

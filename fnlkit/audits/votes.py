@@ -109,7 +109,9 @@ def to_votes(
         odd = votes[~np.isnan(votes) & ((votes != np.round(votes)) | (np.abs(votes) >= 2**53))]
         raise InputError(f"`votes` has {odd[0]}; expected whole numbers from 0 to {federation.classes - 1}, NaN for no vote")
     if votes.min() < -1 or votes.max() >= federation.classes:
-        raise InputError(f"`votes` has values {votes.min()} to {votes.max()}; expected -1 to {federation.classes - 1}")
+        raise InputError(
+            f"`votes` has values {votes.min()} to {votes.max()}; expected 0 to {federation.classes - 1}, or -1 for no vote"
+        )
     return votes.astype(np.int64), _numbers(votes)
 
 

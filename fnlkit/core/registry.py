@@ -337,7 +337,8 @@ def check_selector(made: object, spec: str | Spec) -> object:
     """
     if not callable(made) or not hasattr(made, "fraction"):
         raise InputError(
-            f"{parse(spec).name!r} returned {type(made).__name__}; expected a selector (clients, model, among=None)"
+            f"selector {parse(spec).name!r} returned {type(made).__name__}; expected a function (clients, model, "
+            "among=None) with an attribute `fraction`"
         )
     return made
 

@@ -11,3 +11,16 @@ from fnlkit.datasets.loading import (
     required_parameters,
     sibling_path,
 )
+
+__all__ = [
+    "Dataset",
+    "cache_folder",
+    "card",
+    "load",
+    "moments",
+    "new_samples",
+    "present",
+    "registry",
+    "required_parameters",
+    "sibling_path",
+]

@@ -79,7 +79,7 @@ def _published_file(folder, relation):
     """Path of a file, after a comparison of its SHA-256."""
     file, name = folder / f"ground_truth_{relation}.csv", display_path(folder)
     if not file.is_file():
-        raise InputError(f"crowdtruth: no {file.name} in {name}; get it by `git clone {URL} {name}`, or write `path`")
+        raise InputError(f"crowdtruth: no {file.name} in {name}; get it by `git clone {URL} {name}`, or name its `path`")
     if hashlib.sha256(file.read_bytes()).hexdigest() != SHA256[relation]:
         raise InputError(
             f"{display_path(file)}: the SHA-256 is not that of the published file; get that version by "

@@ -528,7 +528,7 @@ def sound(path: pathlib.Path, *, rate: int, samples: int) -> np.ndarray:
     """
     wave_samples, file_rate = read_wav(path)
     if file_rate != rate:
-        raise InputError(f"{display_path(path)}: {file_rate:,} Hz, the first sound has {rate:,} Hz; resample them")
+        raise InputError(f"{display_path(path)}: {file_rate:,} Hz, the first sound has {rate:,} Hz; resample all to one rate")
     if samples:
         padded = np.zeros(samples, np.float32)
         padded[: len(wave_samples)] = wave_samples[:samples]

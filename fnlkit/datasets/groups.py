@@ -132,7 +132,9 @@ def with_groups(dataset: Dataset, name: str) -> Dataset:
     """
     if name not in dataset.fields:
         known = list_names(dataset.fields) or "none"
-        raise InputError(f": no field {name!r}{nearest(name, dataset.fields)}; its fields: {known}", parameter="group")
+        raise InputError(
+            f": the data set has no field {name!r}{nearest(name, dataset.fields)}; its fields: {known}", parameter="group"
+        )
     groups = number_groups(dataset.fields[name], None if name == "site" else dataset.fields.get("site"))
     return replace(dataset, groups=groups, notes=[*dataset.notes, *note_groups(groups)])
 

@@ -385,7 +385,9 @@ def folder(
     if not all(part.is_dir() for part in parts):
         parts = [path]
     if group == label != 0 or not 0 <= group <= 9:
-        raise InputError(f"folder: group is {group}; write the level of the folders of groups, which are not the classes")
+        raise InputError(
+            f"folder: group is {group}; write the level of the folders of groups, another one than that of the classes"
+        )
     label = label or (2 if group == 1 else 1 if group else 0)
     names, inner = _names_below(parts), _names_below([child for part in parts for child in _folders(part)])
     if label == 0 and len(inner) > 1 and _can_be_sites(parts):

@@ -164,7 +164,9 @@ def require(module: str, package: str = "") -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         package = package or module.partition(".")[0].replace("_", "-")
-        raise InputError(how_to_install(module) or f"the backbone needs {package}; pip install {package} ({error})") from error
+        raise InputError(
+            how_to_install(module) or f"the backbone needs {package}; run: pip install {package} ({error})"
+        ) from error
 
 
 def must_have(view: View, kind: str, name: str) -> None:

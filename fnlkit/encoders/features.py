@@ -84,7 +84,9 @@ def check_backbone(choice: str | Spec) -> None:
     spec = parse(choice, "`backbone`")
     bind(spec, find(spec, BACKBONES, "backbone"), "backbone")
     if spec.name in _FITTED:
-        raise InputError(f"{spec.name}: no pretrained network; name one, as efficientnet-lite0, or none", parameter="backbone")
+        raise InputError(
+            f"{spec.name}: no pretrained network; name one such as efficientnet-lite0, or write none", parameter="backbone"
+        )
     module, _, package = _PACKAGES.get(spec.name, spec.name).partition(" ")
     if spec.name in BACKBONES and find_spec(module) is None:
         raise InputError(

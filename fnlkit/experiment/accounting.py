@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fnlkit.artifacts import ledger
 from fnlkit.experiment.assembly import labels_of_clients
-from fnlkit.federated.privacy import labels as privacy
+from fnlkit.federated import privacy
 
 
 class Accounting:

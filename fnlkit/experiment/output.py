@@ -146,20 +146,21 @@ def metrics_file(
     if path is None:
         yield lambda row: None
         return
-    with open(path, "w", encoding="utf-8") as handle:
+    handle = open(path, "w", encoding="utf-8")
 
-        def write(row: dict[str, Any]) -> None:
-            handle.write(json.dumps(row) + "\n")
-            handle.flush()
+    def write(row: dict[str, Any]) -> None:
+        handle.write(json.dumps(row) + "\n")
+        handle.flush()
 
-        for row in history:
-            write(row)
-        try:
+    try:
+        with handle:
+            for row in history:
+                write(row)
             yield write
-        except (InputError, OSError):
-            if target != "-" and not os.path.exists(target):
-                os.remove(path)
-            raise
+    except (InputError, OSError):
+        if target != "-" and not os.path.exists(target) and not _device(path):
+            os.remove(path)
+        raise
 
 
 @contextmanager

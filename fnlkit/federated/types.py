@@ -7,3 +7,8 @@ from fnlkit.federated.client.training import Fit
 from fnlkit.federated.server.clients import Ask, Clients, Replies
 from fnlkit.federated.server.optimizers.optimizer import FedOpt
 from fnlkit.federated.server.rounds import Round
+
+__all__ = (
+    "Ask", "Batch", "Client", "Clients", "FedOpt", "Fit", "Inputs", "LocalModel", "Model", "Network", "Received", "Replies",
+    "Round",
+)  # fmt: skip

@@ -16,7 +16,7 @@ from fnlkit.core.declarations import Sent, method
 from fnlkit.core.errors import InputError
 from fnlkit.core.parameters import Automatic, NotNegative, Range, Rounds, check_arguments
 from fnlkit.federated.client.losses import contrastive, cross_entropy
-from fnlkit.federated.privacy.labels import debias, randomized_response, to_simplex
+from fnlkit.federated.privacy import debias, randomized_response, to_simplex
 from fnlkit.methods.fedavg import Round
 
 if TYPE_CHECKING:

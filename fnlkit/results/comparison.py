@@ -8,7 +8,7 @@ from fnlkit.artifacts.federation import Federation
 from fnlkit.core.errors import list_names
 from fnlkit.estimators.compare import compare
 from fnlkit.estimators.intervals import is_uncertain
-from fnlkit.federated.privacy import labels as privacy
+from fnlkit.federated import privacy
 from fnlkit.results import evaluation
 from fnlkit.results.grouping import MEASURES
 from fnlkit.results.statistics import worst_tenth

@@ -149,7 +149,9 @@ def read_gold(path: str, dataset: Dataset, sample_column: str | None = None) -> 
     label = table.find_columns("label")
     others = {column: table.texts(column) for column in table.columns if column not in label}
     if len(label) != 1 or not others:
-        raise InputError(f"{name}: expected a table with columns id and label; its columns are {table.known()}")
+        raise InputError(
+            f"{name}: expected a table with the columns id and label and one row per sample; found the columns {table.known()}"
+        )
 
     def fail(rows: Sequence[int], text: str) -> NoReturn:
         raise InputError(f"{table.at(rows[0])}: {text}", parameter="gold")

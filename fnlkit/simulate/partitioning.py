@@ -101,7 +101,8 @@ def partition(
         raise InputError(f"scheme {spec.name!r} needs `clients`")
     if clients is not None and not 1 <= clients <= len(labels) // min_samples:
         raise InputError(
-            f"{clients:,} clients of {min_samples} or more of {len(labels):,} samples; lower `clients` or `min_samples`"
+            f"{clients:,} clients of at least {min_samples} samples each need {clients * min_samples:,}, "
+            f"there are {len(labels):,}; lower `clients` or `min_samples`"
         )
     fixed = spec.name in FIXED
     best = -1

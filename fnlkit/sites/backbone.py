@@ -57,7 +57,9 @@ def common(text: str) -> Spec:
     if own_names(spec):
         raise InputError(f": {spec.name} is your own component, which no site has; name one of fnlkit", parameter="backbone")
     if spec.name == "pca":
-        raise InputError("pca: is fitted on samples of one place; name a network: efficientnet-lite0", parameter="backbone")
+        raise InputError(
+            "pca: is fitted on the samples of one place; name a network such as efficientnet-lite0", parameter="backbone"
+        )
     weights = str(dict(spec.parameters).get("weights", ""))
     if weights not in ("", "imagenet", "random"):
         raise InputError(f": weights={weights} is a file here; name weights that each site can install", parameter="backbone")

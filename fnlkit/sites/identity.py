@@ -30,7 +30,8 @@ def check_names(names: Sequence[str], count: int) -> None:
                 parameter="name",
             )
     if len({name.lower() for name in names}) != count:
-        raise InputError(f": expected {count} different names, not only in upper and lower case", parameter="name")
+        message = f": expected {count} different names; upper and lower case are the same on some machines"
+        raise InputError(message, parameter="name")
 
 
 def is_loopback(host: str) -> bool:

@@ -463,6 +463,12 @@ def test_a_full_disk_leaves_no_metrics_without_a_run_and_no_empty_folder(tmp_pat
     monkeypatch.setattr(saving, "_replace", full)
     with pytest.raises((InputError, OSError), match="No space left"):
         fnlkit.train(fed, method, rounds=1, epochs=1, output=tmp_path / "run.pt", say=None)
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDWR)
+    with pytest.raises((InputError, OSError), match="No space left"):
+        fnlkit.train(fed, method, rounds=1, epochs=1, output=tmp_path / "run.pt", metrics=tmp_path / "pipe", say=None)
+    os.close(reader)
+    (tmp_path / "pipe").unlink()  # a pipe is no file of this run, and stays
     with pytest.raises((InputError, OSError), match="No space left"):
         fnlkit.export_review(fed, 0, tmp_path / "review", say=None)
     assert not [path for path in tmp_path.iterdir() if not path.name.startswith(".")]

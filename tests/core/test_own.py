@@ -157,7 +157,7 @@ MISTAKES = {
     "divides": ("method", "def part(clients, model, opt, select, *, rounds):\n    yield 1 / 0", "my.py, line 2, in part: Zero"),
     "no FedOpt": ("optimizer", "def part(fit, **settings): pass", "returned NoneType; expected a FedOpt"),
     "half a vector": ("aggregator", "def part(stacked, weights):\n    return stacked[0, :3]", "returned (3,); expected one"),
-    "no selector": ("selector", "def part(*, fraction): pass", "returned NoneType; expected a selector"),
+    "no selector": ("selector", "def part(*, fraction): pass", "returned NoneType; expected a function (clients, model"),
     "fails to select": (
         "selector",
         "class part:\n    def __init__(self, *, fraction):\n        self.fraction = fraction\n"

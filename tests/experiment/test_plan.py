@@ -21,6 +21,7 @@ from fnlkit.experiment.plan import BoundMethod, Plan, RunFacts
 from fnlkit.experiment.progress import Progress
 from fnlkit.experiment.settings import Settings
 from fnlkit.federated.client.network import Network
+from fnlkit.federated.server import selection
 from tests.commands import fnlkit, succeed
 from tests.toy import train
 
@@ -127,3 +128,10 @@ def test_costs_equal_the_metered_traffic(tmp_path):
     assert methods.relative("coteaching", plain) == [known["client_rounds"], known["up"], known["down"]]
     done = fnlkit("fnlkit methods coteaching", tmp_path)
     assert "client-rounds 1, bytes up 2, bytes down 2" in done.stdout
+
+
+@pytest.mark.parametrize("fraction", [0.001, 0.1, 0.25, 0.5, 1.0])
+def test_a_plan_and_a_selection_count_the_same_cohort(fraction):
+    chosen = Settings(fraction=fraction)
+    for clients in range(1, 60):
+        assert chosen.cohort_size(clients) == selection.cohort_size(range(clients), fraction)

@@ -10,7 +10,7 @@ import fnlkit
 from fnlkit import datasets
 from fnlkit.core import registry
 from fnlkit.federated.client.scoring import confidence, energy
-from fnlkit.federated.privacy.labels import debias
+from fnlkit.federated.privacy import debias
 from fnlkit.federated.server.selection import Uniform
 from fnlkit.methods.energy_levels import when_to_estimate
 from fnlkit.methods.feddpcont import expected_error

@@ -399,7 +399,7 @@ def test_the_ramp():
     assert [step.report["contrast"] for step in steps][:6] == [0, 0, 0.25, 0.5, 0.75, 1]
     assert feddpcont.published_epsilon(10) == 0.81 and feddpcont.published_epsilon(100) == 3.21
     assert feddpcont.published_epsilon(14) == 1.17 and feddpcont.published_epsilon(2) > 0
-    from fnlkit.federated.privacy.labels import keep_probability
+    from fnlkit.federated.privacy import keep_probability
 
     assert keep_probability(feddpcont.published_epsilon(47), 47) == pytest.approx(0.2)
 

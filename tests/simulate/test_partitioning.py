@@ -157,7 +157,7 @@ def test_a_split_from_a_file(tmp_path):
     [
         ("dirichlet(alpha=0)", {}, "'alpha' is 0.0; write a number above 0"),
         ("openset(q=1)", {}, "write a number above 0 and below 1"),
-        ("iid", dict(clients=6000), "6,000 clients of 1 or more of 5,000 samples"),
+        ("iid", dict(clients=6000), "6,000 clients of at least 1 samples each need 6,000, there are 5,000"),
         ("iid", dict(min_samples=251), "lower `clients` or `min_samples`"),
         ("iid", dict(clients=None), "needs `clients`"),
         ("iid", dict(min_samples=0), "needs at least 1 sample"),

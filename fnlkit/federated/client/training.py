@@ -76,7 +76,7 @@ class Fit:
         """Raise InputError if samples are mixed, for a method that trains on separate labels."""
         if self.mixup:
             raise InputError(
-                f"{self.mixup:g}: {method} has separate labels, which cannot be mixed; remove it", parameter="mixup"
+                f"{self.mixup:g}: {method} has separate labels, which cannot be mixed; remove `mixup`", parameter="mixup"
             )
 
 

@@ -33,7 +33,7 @@ def keep_probability(epsilon: float, classes: int) -> float:
 
     Examples
     --------
-    >>> from fnlkit.federated.privacy.labels import keep_probability
+    >>> from fnlkit.federated.privacy import keep_probability
     >>> round(keep_probability(0.81, 10), 3)
     0.2
     """

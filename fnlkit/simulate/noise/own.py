@@ -40,8 +40,9 @@ def labels(ground: Ground, *, path: Text, key: str = "") -> Corruption:
             f"{len(ground.labels):,} training samples"
         )
     if values.min() < 0 or values.max() >= ground.classes:
-        limits = f"{values.min()} to {values.max()}"
-        raise InputError(f"{display_path(path)}: labels run from {limits}, not 0 to {ground.classes - 1}")
+        raise InputError(
+            f"{display_path(path)}: labels run from {values.min()} to {values.max()}, not 0 to {ground.classes - 1}"
+        )
     clean = arrays.get("clean_label")
     if clean is not None and clean.shape == values.shape and (same := (clean == ground.labels).mean()) < 1:
         raise InputError(

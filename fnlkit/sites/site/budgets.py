@@ -226,7 +226,9 @@ class LabelReleases:
                 "name another `memory` folder only if no sample is in both data sets"
             )
         if known["epsilon"] != price or set(known["counts"]) != set(released):
-            raise Released(f"labels were released at epsilon {_words(known['epsilon'])}; another at {_words(price)} adds up")
+            raise Released(
+                f"labels were released before at epsilon {_words(known['epsilon'])}; another release at {_words(price)} adds up"
+            )
         counts = {name: torch.tensor(known["counts"][name], dtype=arrays[name].dtype) for name in released}
         if any(counts[name].shape != arrays[name].shape for name in released):
             raise Released(f"{display_path(self.path)} records counts of other classes")

@@ -15,9 +15,9 @@ from fnlkit.core import registry
 from fnlkit.core.errors import InputError
 from fnlkit.estimators.apply import add_judgment
 from fnlkit.experiment import Experiment, Settings
+from fnlkit.federated import privacy
 from fnlkit.federated.client.training import Fit
 from fnlkit.federated.engines.sequential import Sequential
-from fnlkit.federated.privacy import labels as privacy
 from fnlkit.methods import feddpcont
 from fnlkit.methods.feddpcont import release_labels
 from fnlkit.simulate.partitioning import federation

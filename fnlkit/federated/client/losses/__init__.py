@@ -46,3 +46,32 @@ from fnlkit.federated.client.losses.mixture import label_mixture, remember_predi
 from fnlkit.federated.client.losses.parts import needs, reads, suits
 from fnlkit.federated.client.losses.refurbish import joint, refurbished
 from fnlkit.federated.client.losses.soft import soft_cross_entropy
+
+__all__ = [
+    "adjusted_distilled",
+    "consistent",
+    "contrastive",
+    "cross_entropy",
+    "draw_classes",
+    "embedding_distilled",
+    "exchanged",
+    "forward_corrected",
+    "importance_reweighted",
+    "joint",
+    "kept_cross_entropy",
+    "label_learning",
+    "label_mixture",
+    "logit_adjusted",
+    "logit_distilled",
+    "mixmatch",
+    "near_centroids",
+    "needs",
+    "partly_distilled",
+    "reads",
+    "remember_predictions",
+    "refurbished",
+    "self_regularized",
+    "smoothed_cross_entropy",
+    "soft_cross_entropy",
+    "suits",
+]

@@ -49,9 +49,13 @@ class Flower(Engine):
         if runtime is None:  # another runtime carries requests, such as files, and imports Flower itself if it needs it
             disable_telemetry()
         if self.network.device.type != "cpu":
-            raise InputError(f"runs on the CPU, not on {self.network.device}; write `engine='stacked'`", parameter="engine")
+            raise InputError(
+                f"flower runs on the CPU, not on {self.network.device}; write `engine='stacked'`", parameter="engine"
+            )
         if runtime is None and client_timeout:
-            raise InputError("is for sites or `engine='workers'`: this process cannot end a visit", parameter="client_timeout")
+            raise InputError(
+                "is for real sites or `engine='workers'`: this process cannot end a visit", parameter="client_timeout"
+            )
         self.timeout = TIMEOUT if client_timeout is None else client_timeout
         self.runtime = runtime
         self.foreign = getattr(runtime, "alone", False)

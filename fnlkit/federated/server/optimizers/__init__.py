@@ -4,3 +4,5 @@ An optimizer is a function ``NAME(fit, *, parameters, **settings) -> FedOpt``.
 """
 
 from fnlkit.federated.server.optimizers.optimizer import Additions, FedOpt, Request, Updates, gradient_weight, local_steps
+
+__all__ = ["Additions", "FedOpt", "Request", "Updates", "gradient_weight", "local_steps"]

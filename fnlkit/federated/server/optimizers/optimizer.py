@@ -249,7 +249,9 @@ class FedOpt:
         local = local.changed(corrections=(*self.corrections, *more.corrections, *corrections))
         self.rounds += 1
         if self.protect is not None and weights is not None:
-            raise InputError(": the method sets client weights, which it does not cover; remove it", parameter="protect")
+            raise InputError(
+                ": the method sets client weights, which no protection covers; remove `protect`", parameter="protect"
+            )
         ask = Ask(
             ids,
             model,
