@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from fnlkit.sites.server import tasks
+from fnlkit.sites.server.folder import Folder, Waiting
 from fnlkit.sites.site import ledger
 from fnlkit.sites.site.door import Door
 from fnlkit.sites.site.opening import Place
@@ -48,3 +49,18 @@ def test_the_same_bytes_leave_over_each_transport(task, place, audited, tmp_path
             assert found["digest"] == out[0]["digest"] and found["sites"] == out[0]["sites"]
         else:
             assert np.array_equal(found.weights, out[0].weights)
+
+
+def test_a_training_over_files_continues_with_each_call_of_the_command(place, tmp_path, monkeypatch):
+    """Until the first round was complete, each call drew another name of the run, and so wrote other requests for ever."""
+    names = (f"{number:016x}" for number in range(99))
+    monkeypatch.setattr(tasks.secrets, "token_hex", lambda size: next(names))
+    deployed = Deployed(place, tmp_path, "fedavg", rounds=2)
+    assert len(by_folder(deployed).history) == 2
+    # A hello and an exchange per round.
+    assert len(list((tmp_path / "mail").glob("site-0-*.request"))) == 3
+    other = deployed.options | {"output": str(tmp_path / "other")}
+    with pytest.raises(Waiting):  # another training is another run at the sites, also in the same folder
+        tasks.conduct(Folder(tmp_path / "mail", deployed.project.names), deployed.project, tasks.options_of(other),
+                      folder=str(tmp_path / "mail"))  # fmt: skip
+    assert len(list((tmp_path / "mail").glob("site-0-*.request"))) == 4

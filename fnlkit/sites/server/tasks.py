@@ -140,7 +140,9 @@ def conduct(transport: Any, project: "Project", options: Options, folder: str | 
     beside = folder or f"{output}.steps"
     with lock_output(output), torch_threads(), contextlib.nullcontext() if folder else _naming_errors():
         os.makedirs(beside, exist_ok=True)
-        run = _token(os.path.join(beside, "id"), new=task.name == "train" and not os.path.exists(output))
+        # Over files, the command runs again for each exchange, also before the run is written; trainings share a folder.
+        name = f"id-{os.path.basename(output)}" if folder and task.name == "train" else "id"
+        run = _token(os.path.join(beside, name), new=not folder and task.name == "train" and not os.path.exists(output))
         # A training is resumed by its run.
         journal = None if task.name == "train" or folder else Journal(beside)
         wait = project.wait if options.wait is None else options.wait
