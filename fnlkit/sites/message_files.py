@@ -1,7 +1,8 @@
-"""Files that contain a message."""
+"""Files that contain a message, and the failure that a reply can contain."""
 
 import os
 
+from fnlkit.artifacts import message
 from fnlkit.artifacts.paths import display_path
 from fnlkit.core.errors import InputError
 
@@ -23,3 +24,16 @@ def read_file(path: str | os.PathLike[str]) -> bytes:
             return file.read()
     except OSError as error:
         raise InputError(f"{display_path(path)}: {error.strerror}") from None
+
+
+def failure_in(data: bytes) -> tuple[str, str] | None:
+    """Read the code and the class name of the failure in a reply; None if the reply contains none.
+
+    Raises
+    ------
+    fnlkit.artifacts.message.Unreadable
+    """
+    match message.decode(data):
+        case {"replies": [[_, ("failure", str(code), str(name), _)]]}:
+            return code, name
+    return None

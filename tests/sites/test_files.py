@@ -185,12 +185,48 @@ def test_noise_is_charged_once_and_drawn_once(tmp_path):
     assert drawn[0] != drawn[1]
 
 
+def ask_for(step, place, **received):
+    """Return what aix replies to a step of the audit."""
+    asked = {"run": "0" * 16, "round": 0, "seed": 0, "weights": torch.zeros(0), "broadcast": received,
+             "steps": [("function", "fnlkit.sites.site.audit", step)], "visits": [[0, -1, -1, {}]]}  # fmt: skip
+    about = {"agreement": project.read(place / "project").digest, "task": "audit", "scale": ""}
+    return message.decode(door_of(place, "aix").answer(message.encode(asked, about)))["replies"][0][1]
+
+
 def test_a_site_of_a_project_with_noise_sends_no_exact_sums(tmp_path):
     pytest.importorskip("dp_accounting")
     write(tmp_path, 200, "--sums-epsilon 1", "--sums-budget 2")
-    agreed, door = project.read(tmp_path / "project"), door_of(tmp_path, "aix")
-    asked = {"run": "0" * 16, "round": 0, "seed": 0, "weights": torch.zeros(0), "broadcast": {},
-             "steps": [("function", "fnlkit.sites.site.audit", "summarize")], "visits": [[0, -1, -1, {}]]}  # fmt: skip
-    about = {"agreement": agreed.digest, "task": "audit", "scale": ""}
-    reply = message.decode(door.answer(message.encode(asked, about)))
-    assert reply["replies"][0][1][1] == "request"
+    assert ask_for("summarize", tmp_path)[1] == "request"
+
+
+def test_the_second_reply_with_noise_is_charged_without_the_first(tmp_path):
+    """A server that asked for the counts alone, under one agreement after another, got them beyond the budget."""
+    pytest.importorskip("dp_accounting")
+    write(tmp_path, 200, "--sums-epsilon 1")
+    head = {"coefficients": torch.zeros(4, private.FEATURES).double(), "offsets": torch.zeros(4).double()}
+    assert set(ask_for("judge_with_noise", tmp_path, **head)) == {"agreement", "predicted"}
+    assert set(ask_for("summarize_with_noise", tmp_path)) == {"counts", "sums", "moments"}  # paid for by the first reply
+    releases = json.loads((tmp_path / "memory-aix/released-sums.json").read_text())["releases"]
+    assert [one["epsilon"] for one in releases] == [1.0]
+    again = replace(project.read(tmp_path / "project"), audits=2)
+    (tmp_path / "project/project.json").write_bytes(project.text_of(again))
+    assert ask_for("judge_with_noise", tmp_path, **head)[1] == "release"
+
+
+def test_a_request_stays_open_until_it_has_a_reply_with_values(tmp_path):
+    """A site whose data could not be read left a reply with a failure, and the next call found no request."""
+    write(tmp_path, 200)
+    fnlkit("sites run project --task audit --folder mail -o audit.json", tmp_path, ends=1)
+    answer = "site answer mail --project project/project.json --site aix --data"
+    for data in ("missing.csv", "missing.csv", "aix.csv"):
+        fnlkit(f"{answer} {data}", tmp_path, ends=0 if data == "aix.csv" else 2)
+    assert "no request of aix" in fnlkit(f"{answer} aix.csv", tmp_path, ends=2).stderr
+    (reply,) = (tmp_path / "mail").glob("aix-*.reply")
+    reply.write_bytes(reply.read_bytes()[:-8])
+    fnlkit(f"{answer} aix.csv", tmp_path)
+
+
+def test_a_site_answers_no_request_of_a_site_with_a_longer_name(tmp_path):
+    for name in ("bonn-0123456789ab.request", "bonn-2-0123456789ab.request", "bonn-x.request", "bonn-0123456789ab.txt"):
+        (tmp_path / name).write_bytes(b"")
+    assert request_files.list_requests([str(tmp_path)], "bonn") == [tmp_path / "bonn-0123456789ab.request"]

@@ -10,6 +10,7 @@ from fnlkit.artifacts.display import plain
 from fnlkit.core.errors import WorkStopped
 from fnlkit.federated.client.failure import CODES, Failure
 from fnlkit.federated.engines.flower.messages import LATE
+from fnlkit.sites.message_files import failure_in
 
 if TYPE_CHECKING:
     from fnlkit.sites.project import Project, Task
@@ -293,21 +294,14 @@ class Roster:
         yield from ((node, self._checked(node, reply)) for node, reply in known.items() if reply is not None)
         for node, reply in self._send({node: contents[node] for node in contents if known.get(node) is None}, limit, "train"):
             reply = self._checked(node, reply)
-            if self.journal is not None and reply is not LATE and b'"failure"' not in reply[:4096]:
+            if self.journal is not None and _has_values(reply):
                 self.journal.store(self._name(node), contents[node], reply)
             yield node, reply
 
     def _checked(self, node, reply):
         """Check the site that introduces itself in a reply: the reply, or a failure if the site is refused."""
-        if not self._introduced_by_replies or reply is LATE:
+        if not self._introduced_by_replies or not _has_values(reply):
             return reply
-        try:
-            said = message.decode(reply)
-        except message.Unreadable:  # as if there were no reply
-            return reply
-        match said:
-            case {"replies": [[_, ("failure", _, _, _)]]}:  # has no values
-                return reply
         owner = self._owners[self._keys[node]]
         self._admit(node, owner, reply)
         return message.encode({"replies": [[owner, ("failure", "failed", "Refused", "")]]}) if owner in self.refused else reply
@@ -358,3 +352,11 @@ class Roster:
 
     def close(self) -> None:
         """Do nothing, because sites keep running without the server."""
+
+
+def _has_values(reply):
+    """Whether a reply has values: it is there, can be read and is no failure, so that its site is not asked again."""
+    try:
+        return reply is not LATE and failure_in(reply) is None
+    except message.Unreadable:
+        return False

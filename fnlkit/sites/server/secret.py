@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from fnlkit.artifacts.message import Unreadable, decode, encode
+from fnlkit.artifacts.message import Unreadable, encode
 from fnlkit.federated.client.failure import CODES, Failure
 from fnlkit.federated.engines.flower import messages
+from fnlkit.sites.message_files import failure_in
 from fnlkit.sites.secret import CONFIGS, FEWEST, MODULUS, MOST, STEPS, byte_strings, common, strengthen
 
 
@@ -66,12 +67,9 @@ def _failure_of(reply):
         code, _, name = str(reply.error.reason).partition(" ")
         return code, name
     try:
-        match decode(messages.bytes_of(reply)):
-            case {"replies": [[_, ("failure", str(code), str(name), _)]]}:
-                return code, name
+        return failure_in(messages.bytes_of(reply)) or ("", "")
     except Unreadable:
-        pass
-    return "", ""
+        return "", ""
 
 
 def gather_sum(
