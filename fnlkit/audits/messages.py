@@ -88,6 +88,16 @@ def scale_of(mean: ArrayLike, std: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     return np.round(np.asarray(mean, np.float64) / std, 3) * std, std
 
 
+def described_columns(image: bool, values: int) -> tuple[int, int]:
+    """Numbers of columns of `columns` and `class_columns`: of images and of wide vectors, all values are one column."""
+    return (1, 0) if image or values > MOST_COLUMNS else (values, values)
+
+
+def described_features(image: bool, values: int) -> int:
+    """Largest number of features in the coarse description of the inputs: each with its square; images also contrasts."""
+    return 2 * GRID**2 + 2 if image else 2 * min(values, MOST_FEATURES)
+
+
 def dimensions(samples: int, width: int) -> int:
     """Number of the `width` features that a site with this many samples may send."""
     return max((size for size in {*SIZES, width} if size <= min(width, samples // PER_FEATURE)), default=0)

@@ -10,7 +10,9 @@ import pytest
 import torch
 
 from fnlkit.artifacts import message
-from fnlkit.audits.site import judging
+from fnlkit.audits.changes import Change
+from fnlkit.audits.site import inputs, judging
+from fnlkit.audits.site.samples import Samples
 from fnlkit.estimators import federated
 from fnlkit.experiment import Settings
 from fnlkit.experiment.plan import Plan
@@ -296,6 +298,15 @@ def test_listed_replies_are_those_of_the_answered_requests(place, tmp_path):
     answered = {(row.task, reply) for row in table for reply in row.replies}
     assert {(row["task"], row["name"]) for row in rows} <= answered
     assert [row["name"] for row in rows if row["task"] == "evaluate"] == ["tested", "wrong"]
+
+
+def test_listed_sizes_are_the_largest_that_leave(audited, tmp_path):
+    """The list stated 17 features of the coarse description of images, of which up to 34 left."""
+    project_, x = Judged(audited, tmp_path).project, np.zeros((1, 8, 8, 1), np.float32)
+    samples = Samples(x, np.zeros(1, np.int64), 10, image=True)
+    message_ = {"tone": np.array([0.0, 1.0]), "fits": np.zeros((2, 1))}
+    (described,) = inputs.describe(samples, message_, [Change()])
+    assert audit.open_sides(project_)["features"] == described.shape[1] == 34
 
 
 def test_an_entry_per_sample_leaves_only_for_its_method(audited, place, tmp_path):

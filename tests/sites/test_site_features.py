@@ -13,12 +13,15 @@ from fnlkit.artifacts.run import Run
 from fnlkit.core.errors import InputError
 from fnlkit.experiment import Experiment, Settings
 from fnlkit.experiment.scale import scale_of
-from fnlkit.federated.client import scaling
-from fnlkit.sites import folders, project, samples
+from fnlkit.federated.client import private_counts, scaling
+from fnlkit.federated.engines import travel
+from fnlkit.federated.engines.flower import visits
+from fnlkit.sites import folders, project, samples, scale
+from fnlkit.sites.network import network_of
 from fnlkit.sites.server import scale as pooling
-from fnlkit.sites.site import ledger
+from fnlkit.sites.site import ledger, steps
 from tests.commands import succeed
-from tests.sites.deployed import DeployedProject
+from tests.sites.deployed import RUN, DeployedProject, about, sent, told
 from tests.sites.test_site_commands import start_review
 from tests.sites.test_site_data import patients, pool_sites, write
 
@@ -99,6 +102,32 @@ def test_sums_before_and_after_an_added_sample_reveal_the_sample():
     x = torch.from_numpy(np.random.default_rng(0).standard_normal((21, 3)))
     before, after = (scaling.reply_moments(SimpleNamespace(x=part), None, {})["total"] for part in (x[:20], x))
     assert torch.allclose(after - before, x[20])
+
+
+def test_models_that_differ_in_their_scale_are_different_models(tables, monkeypatch):
+    """A scale that the server names moves the inputs as another model would; it was not part of the count of models."""
+    monkeypatch.setattr(steps, "MODELS", 2)
+    deployed, codes = of_tables(tables, 3), []
+    for factor in (1, 1, 2, 3, 1):
+        places, width = len(scale.number_places(deployed.project.columns)), deployed.project.shape[0]
+        text = ";".join(",".join([str(value)] * count) for value, count in ((0.0, places), (0.0, width), (factor, width)))
+        model = network_of(project.task_of(deployed.project, "evaluate", text), deployed.project.input_shape)
+        asked = visits.request(run=RUN, round=0, seed=0, weights=model.flat, broadcast={}, visits=[(1, -1, -1, {})],
+                               steps=[travel.pack(private_counts.reply_tested)])  # fmt: skip
+        codes.append(told(sent(deployed, asked, facts=about(deployed, "evaluate", scale=text))))
+    counted = ["tested", "wrong"]
+    assert codes == [counted, counted, counted, "request", counted]
+
+
+def test_a_scale_of_more_features_than_usual_leaves(tmp_path):
+    """A site refused the sums of more than 4,096 features, to which it had agreed."""
+    x = np.random.default_rng(0).normal(size=(12, 5000)).astype(np.float32)
+    np.savez(tmp_path / "site.npz", x_train=x, y_train=np.arange(12) % 2)
+    data = datasets.load(str(tmp_path / "site.npz"))
+    deployed = deploy(tmp_path, data, ["site.npz"], scaling="sites")
+    asked = visits.request(run=RUN, round=0, seed=0, weights=torch.zeros(0), broadcast={}, visits=[(0, -1, -1, {})],
+                           steps=[travel.pack(scaling.reply_moments)])  # fmt: skip
+    assert told(sent(deployed, asked, node=100, task="scale")) == ["known", "squares", "total"]
 
 
 def test_without_missing_cells_the_scale_is_that_of_the_simulation(tables, capsys):

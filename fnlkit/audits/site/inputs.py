@@ -5,7 +5,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from fnlkit.audits.changes import TONES, TURNS, Change
-from fnlkit.audits.messages import CLIPPED, GRID, LEAST, LEAST_COLUMNS, MOST_COLUMNS, MOST_FEATURES, classes_to_describe
+from fnlkit.audits.messages import (
+    CLIPPED,
+    GRID,
+    LEAST,
+    LEAST_COLUMNS,
+    MOST_COLUMNS,
+    MOST_FEATURES,
+    classes_to_describe,
+    described_features,
+)
 from fnlkit.audits.site.samples import BLOCK, Samples, plain
 from fnlkit.kernels.streams import stream
 
@@ -79,10 +88,7 @@ def _classes_to_describe(samples):
 
 def size_of_description(samples: Samples, width: int) -> int:
     """Number of features of `describe_inputs`."""
-    if samples.image:
-        return min(width, 2 * GRID**2 + 2)
-    values = int(np.prod(samples.x.shape[1:]))
-    return min(width, 2 * min(values, MOST_FEATURES))
+    return min(width, described_features(samples.image, int(np.prod(samples.x.shape[1:]))))
 
 
 def describe(samples: Samples, message: dict[str, np.ndarray], changes: Sequence[Change]) -> list[np.ndarray]:

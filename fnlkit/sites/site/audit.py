@@ -93,11 +93,14 @@ def _heads(received, scale):
 
 def open_sides(project: "Project") -> dict[str, int]:
     """Largest number of each side of a reply that no declaration fixes."""
-    image, values = project.kind == "image", math.prod(project.shape)
-    columns = 1 if image else min(values, messages.MOST_COLUMNS)
-    means = messages.GRID**2 + 1 if image else 2 * min(values, messages.MOST_FEATURES)
-    changes = len(possible(project.kind, tuple(project.shape)))
-    return {"columns": columns, "features": means, "changes": changes, "m": messages.SIZES[-1], "summed": messages.SIZES[-1]}
+    of_inputs = project.kind == "image", math.prod(project.shape)
+    return {
+        "columns": messages.described_columns(*of_inputs)[0],
+        "features": messages.described_features(*of_inputs),
+        "changes": len(possible(project.kind, tuple(project.shape))),
+        "m": private.FEATURES,
+        "summed": messages.SIZES[-1],
+    }
 
 
 def rows(task: "Task") -> Iterator[Row]:
@@ -108,17 +111,16 @@ def rows(task: "Task") -> Iterator[Row]:
     own: dict[str, Any] = {"scale": scale}
     if about.sums_epsilon is not None:
         own |= {"epsilon": about.sums_epsilon, "delta": about.sums_delta}
-        epsilon, delta = about.sums_epsilon, about.sums_delta or 0.0
-        budget = (epsilon, delta, about.sums_budget or epsilon)
+        common |= {"noise": "noise", "epsilon": (about.sums_epsilon, about.sums_delta or 0.0,
+                                                 about.sums_budget or about.sums_epsilon)}  # fmt: skip
         head = {"coefficients": _array((classes, private.FEATURES), most), "offsets": _array((classes,), most)}
-        yield Row(step=name_of(summarize_with_noise), replies=NOISY_FIRST, own=own, epsilon=budget, noise="noise", **common)
+        yield Row(step=name_of(summarize_with_noise), replies=NOISY_FIRST, own=own, **common)
         own = own | {"seed": task.settings.seed}
-        yield Row(step=name_of(judge_with_noise), replies=NOISY_SECOND, own=own, received=head, noise="noise", **common)
+        yield Row(step=name_of(judge_with_noise), replies=NOISY_SECOND, own=own, received=head, **common)
         return
     yield Row(step=name_of(summarize), replies=FIRST, own=own, fewest=LEAST, **common)
     changes = possible(about.kind, tuple(about.shape))
-    values = math.prod(about.shape)
-    width = 1 if about.kind == "image" or values > messages.MOST_COLUMNS else values
+    width, _ = messages.described_columns(about.kind == "image", math.prod(about.shape))
     high = messages.LIMIT["high"]
     head = {
         "coefficients": _array((classes, messages.SIZES[-1]), most),

@@ -79,7 +79,7 @@ class Budgets:
                         f"agreed to {row.requests:,}; if you permit more, delete {display_path(self.path)}"
                     )
                 counts[name] = counts.get(name, 0) + more
-                if row.epsilon and name not in once:
+                if row.epsilon and not once:  # the first reply, whichever it is, pays for all
                     self._charge(*row.epsilon)
                 if row.once:
                     once.setdefault(name, {"request": key})

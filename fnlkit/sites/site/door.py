@@ -38,7 +38,7 @@ LEDGER = "left.jsonl"
 MOST_SECONDS = 3600
 # Largest size of the arrays of a request: bytes, and models in addition.
 MOST_ARRAY_BYTES, MOST_MODELS = 2**26, 8
-# Largest side of a reply whose declaration leaves the side open, such as the number of columns; or the number of samples.
+# Largest side of a reply that neither its declaration nor `replies.open_sides` limits; or the number of samples.
 MOST_SIDE = 4096
 CODES = (
     "failed", "input", "one-sample", "lost", "disk", "reply", "entry", "undeclared", "setup", "terms", "request", "release"
@@ -223,7 +223,7 @@ def admit(site: Site, asked: dict[str, Any], remembered: Callable[..., str] = la
     for row, part in parts:
         must_fit(row, part, received, site.client)
     rows = [site.rows[name_of(step)] for step in steps]
-    key = site.budgets.count(rows, partial(_digest, asked, received, remembered))
+    key = site.budgets.count(rows, partial(_digest, site.task.project, asked, received, remembered))
     return rows, key
 
 
@@ -239,9 +239,14 @@ def _resolve(site, packed):
     return partial(step, **own) if own else step
 
 
-def _digest(asked, received, remembered):
-    """Compute 16 hexadecimal digits of the SHA-256 of a request and of the memory, without names of runs."""
+def _digest(project, asked, received, remembered):
+    """Compute 16 hexadecimal digits of the SHA-256 of a request and of the memory, without names of runs.
+
+    A scale that the request names is part of it: the same model on other inputs is another model.
+    """
     total = hashlib.sha256(f"{json.dumps(asked['steps'], default=_text)} {remembered()}".encode())
+    if project.scaling == "sites":
+        total.update(json.dumps([project.mean, project.std, project.columns]).encode())
     for name, values in sorted({**received, "": asked["weights"]}.items()):
         total.update(repr((name, str(values.dtype), tuple(values.shape))).encode())
         total.update(values.contiguous().numpy().tobytes())
@@ -287,7 +292,8 @@ def _declared(site, name, value):
         raise Undeclared(f"{name!r} is no array")
     sides, most = tuple(value.shape), max(MOST_SIDE, len(site.client))
     fits = len(sides) == len(shape) and all(
-        side == wanted or (isinstance(wanted, str) and side <= most) for side, wanted in zip(sides, shape, strict=True)
+        side == wanted or (isinstance(wanted, str) and side <= site.open_sides.get(wanted, most))
+        for side, wanted in zip(sides, shape, strict=True)
     )
     # As at the server, a type is converted if no entry can change.
     if not fits or not torch.can_cast(value.dtype, getattr(torch, dtype)):

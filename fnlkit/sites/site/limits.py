@@ -79,7 +79,7 @@ class Row:
     once : bool
         True if a site answers one request with this step and gives one reply: another reply would reveal the difference.
     epsilon : (float, float, float) or None
-        Epsilon and delta that the first reply costs, and the largest total epsilon of the site.
+        Epsilon and delta of all replies under an agreement together, and the largest total epsilon of the site.
     multiples : tuple of str
         Replies whose entries are multiples of five.
     own : dict
@@ -111,7 +111,9 @@ class Row:
         texts += [f"at most {self.different} different requests"] if self.different else []
         texts += ["one request and one reply for this agreement"] if self.once else []
         texts += [f"multiples of 5: {', '.join(self.multiples)}"] if self.multiples else []
-        texts += ["epsilon {:g} at delta {:g}, {:g} in total".format(*self.epsilon)] if self.epsilon else []
+        texts += (
+            ["epsilon {:g} at delta {:g} with the other reply, {:g} in total".format(*self.epsilon)] if self.epsilon else []
+        )
         return "; ".join([*texts, *([self.noise] if self.noise else [])])
 
     @property

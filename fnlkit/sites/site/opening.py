@@ -81,6 +81,8 @@ class Site:
     network : fnlkit.federated.client.network.Network
     arrays : dict of str to (dtype, shape)
         NumPy's name of the type and the shape, by the name of each declared reply; see `replies.declared_arrays`.
+    open_sides : dict of str to int
+        As returned by `replies.open_sides`.
     rows : dict of str to fnlkit.sites.site.limits.Row
         The table of the task, by step.
     budgets : fnlkit.sites.site.budgets.Budgets
@@ -96,6 +98,7 @@ class Site:
     client: Client
     network: "Network"
     arrays: dict[str, tuple[str, tuple[int | str, ...]]]
+    open_sides: dict[str, int]
     rows: dict[str, Row]
     budgets: Budgets
     labels: LabelReleases
@@ -165,7 +168,8 @@ def open_site(place: Place, agreed: project.Project, name: str, scale_text: str 
     keep: Any = partial(keep_judgment, place.memory, federation) if name == "audit" else lambda client: None
     budgets = Budgets(os.path.join(place.memory, "requests.json"), agreed.digest)
     secret = _terms(task, len(given)) if name == "train" else None
-    return Site(place, task, client, network, arrays, rows, budgets, _label_releases(task, given, place), secret, keep)
+    sides, released = replies.open_sides(task), _label_releases(task, given, place)
+    return Site(place, task, client, network, arrays, sides, rows, budgets, released, secret, keep)
 
 
 def _terms(task, samples):
