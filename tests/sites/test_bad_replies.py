@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 import torch
 
+from fnlkit.audits.changes import possible
+from fnlkit.audits.messages import described_columns, described_features
+from fnlkit.audits.server import plausibility
+from fnlkit.audits.server.heads import make_heads
 from fnlkit.audits.site import judging, summaries
+from fnlkit.audits.site import private as noisy_site
+from fnlkit.audits.site.samples import Samples
 from fnlkit.core.declarations import Sent
 from fnlkit.federated.client import private_counts
 from fnlkit.federated.server.admission import Malformed, convert
@@ -68,6 +74,61 @@ def test_replies_that_no_samples_have_are_refused_in_an_audit(step, change, reas
     found = Judged(audited, tmp_path).run()
     assert found["covers"] == [f"site-{k}" for k in range(SITES) if k != HOSTILE]
     assert reason in found["lost"][f"site-{HOSTILE}"]
+
+
+@pytest.fixture(scope="module")
+def messages_of_sites():
+    """The first files, the heads and the second files of three small sites of a table, and the agreed changes."""
+    changes, sites = possible("vector", (4,)), []
+    for k in range(3):
+        y = np.arange(60) % 2
+        x = np.random.default_rng(k).normal(size=(60, 4)) + 2 * y[:, None]
+        sites.append(Samples(x.astype(np.float32), y, 2, number=k))
+    scale = np.ones(4), np.ones(4)
+    firsts = [summaries.summarize(site, scale) for site in sites]
+    heads = make_heads(firsts, scale)
+    return firsts, heads, [judging.judge(site, heads, k, changes=changes) for k, site in enumerate(sites)]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({}, ""),
+        ({"columns": np.zeros((5, 2))}, "columns"),
+        ({"class_columns": np.zeros((2, 2, 0))}, "class_columns"),
+    ],
+)
+def test_a_first_file_has_the_columns_of_the_project(change, reason, messages_of_sites):
+    """One site with other columns ended the audit of all with an internal error."""
+    first = messages_of_sites[0][0] | change
+    assert plausibility.impossible(first, 2, 100, described_columns(False, 4)).startswith(reason or "\0") is bool(reason)
+
+
+@pytest.mark.parametrize(
+    ("change", "refused"),
+    [
+        (lambda values: values, False),
+        (lambda values: values + np.triu(np.full(values.shape[1:], 1e6), 1), True),
+        (lambda values: values - np.diag(np.eye(len(values[0]))[0] * (values[0, 0, 0] + 1e-9)), True),
+        (lambda values: values[:1], True),
+        (lambda values: values[:, :2, :2], True),
+    ],
+)
+def test_a_second_file_has_covariances_of_the_agreed_changes(change, refused, messages_of_sites):
+    """A covariance that is not symmetric, or of another size, ended the audit of all sites with an internal error."""
+    firsts, heads, seconds = messages_of_sites
+    second, agreed = dict(seconds[0]), (2, min(int(heads["compared"]), described_features(False, 4)))
+    second["covariances"] = change(second["covariances"])
+    second["class_means"] = second["class_means"][: len(second["covariances"]), :, : second["covariances"].shape[1]]
+    assert bool(plausibility.implausible(second, firsts[0], *agreed)) is refused
+
+
+def test_sums_with_noise_have_one_number_of_features(audited, tmp_path, monkeypatch, capsys):
+    pytest.importorskip("dp_accounting")
+    tamper(monkeypatch, audited, noisy_site, "summarize_with_noise", lambda first: {
+        "counts": first["counts"], "sums": first["sums"][:, :4], "moments": 0 * first["moments"][:4, :4]})  # fmt: skip
+    found = Judged(audited, tmp_path, sums_epsilon=50.0, sums_delta=1e-5).run()
+    assert "4 features" in found["lost"][f"site-{HOSTILE}"] and len(found["covers"]) == SITES - 1
 
 
 def moments(mean, std=1.0, known=50):

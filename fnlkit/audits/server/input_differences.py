@@ -190,9 +190,7 @@ def _auc(mine, own_within, own_counts, other, other_within, other_counts):
     total = own_within + (mine - mean).T @ ((mine - mean) * shares[:, None])
     center = others @ other
     reference = other_within + (other - center).T @ ((other - center) * others[:, None])
-    both = (total + reference) / 2
-    both[np.diag_indices(len(both))] += 1e-4 * np.diag(both) + 1e-12
-    root = np.linalg.cholesky(np.linalg.inv(both))
+    root = np.linalg.cholesky(np.linalg.inv(_regularize((total + reference) / 2)))
     targets, points = root.T @ mean, root.T @ other.T
     size, limit = len(mean), chdtri(len(mean), SIGNIFICANT)
     # The given labels have these shares, and wrong labels change them little: most sites need no search.
@@ -204,6 +202,19 @@ def _auc(mine, own_within, own_counts, other, other_within, other_counts):
             return 0.5
     squared = max(0.0, squared * max(0.1, 1 - size / (n + m)) - size * error)
     return float(ndtr(np.sqrt(squared / 2)))
+
+
+def _regularize(covariance):
+    return covariance + np.diag(1e-4 * np.diag(covariance) + 1e-12)
+
+
+def is_covariance(matrix: np.ndarray) -> bool:
+    """Whether a matrix (D, D) is symmetric and, but for rounding, positive semidefinite."""
+    try:
+        np.linalg.cholesky(_regularize(matrix))
+    except np.linalg.LinAlgError:
+        return False
+    return np.allclose(matrix, matrix.T)
 
 
 def _nearest_mixture(points, target):

@@ -5,9 +5,10 @@ import numpy as np
 from fnlkit.audits import rounding
 from fnlkit.audits.messages import LEAST, SIZES, TABLES, bound_of, dimensions
 from fnlkit.audits.server.heads import within_classes
+from fnlkit.audits.server.input_differences import is_covariance
 
 
-def impossible(first: dict[str, np.ndarray], classes: int, most: int) -> str:
+def impossible(first: dict[str, np.ndarray], classes: int, most: int, columns: tuple[int, int]) -> str:
     """Explain why no data can have the sums of a first file; "" if some can.
 
     Parameters
@@ -16,13 +17,13 @@ def impossible(first: dict[str, np.ndarray], classes: int, most: int) -> str:
         From `fnlkit.audits.site.summaries.summarize`.
     classes, most : int
         Number of classes, and the largest number of samples of a site.
+    columns : (int, int)
+        As returned by `fnlkit.audits.messages.described_columns`.
     """
     counts, n = np.asarray(first["counts"]), int(np.sum(first["counts"]))
     size = first["sums"].shape[1] if first["sums"].ndim == 2 else -1
-    d = first["columns"].shape[-1] if first["columns"].ndim else 0
     shapes = {"counts": (classes,), "withheld": (classes,), "sums": (classes, size), "moments": (size, size), "width": (),
-              "observations": (),
-              "columns": (5, d), "class_columns": (2, classes, *first["class_columns"].shape[2:3])}  # fmt: skip
+              "observations": (), "columns": (5, columns[0]), "class_columns": (2, classes, columns[1])}  # fmt: skip
     for name, shape in shapes.items():
         if first[name].shape != shape:
             return f"{name} has the shape {first[name].shape} instead of {shape}"
@@ -40,7 +41,7 @@ def impossible(first: dict[str, np.ndarray], classes: int, most: int) -> str:
         return "a class sum is longer than that many clipped samples can be"
     if np.trace(first["moments"]) > n * bound**2 + 1e-9 or not np.allclose(first["moments"], first["moments"].T):
         return "the second moments are larger than those of clipped samples, or not symmetric"
-    if size and np.linalg.eigvalsh(within_classes(first)).min() < -1e-9 * max(1.0, bound**2):
+    if size and not is_covariance(within_classes(first)):
         return "a variance within the classes is negative"
     if (first["columns"][1] < 0).any() or (first["class_columns"][1] < 0).any():
         return "a standard deviation is negative"
@@ -49,12 +50,18 @@ def impossible(first: dict[str, np.ndarray], classes: int, most: int) -> str:
     return ""
 
 
-def implausible(second: dict[str, np.ndarray], first: dict[str, np.ndarray]) -> str:
-    """Explain why no data with the sums of a first file can have a second file; "" if some can."""
+def implausible(second: dict[str, np.ndarray], first: dict[str, np.ndarray], changes: int, side: int) -> str:
+    """Explain why no data with the sums of a first file can have a second file; "" if some can.
+
+    Parameters
+    ----------
+    second, first : dict of arrays
+    changes, side : int
+        Numbers of changes of the inputs, and of features of their coarse description.
+    """
     counts, classes = first["counts"], len(first["counts"])
     n, shapes = int(counts.sum()), {name: values.shape for name, values in second.items() if values.shape}
     single = {*TABLES, *(f"{name}_wrong" for name in TABLES), "certain", "class_means", "covariances"}
-    changes, side = (second["class_means"].shape + (0, 0, 0))[0:3:2]
     described = shapes.get("class_means"), shapes.get("covariances")
     if set(shapes) != single or described != ((changes, classes, side), (changes, side, side)):
         return "an array has a shape that no second file has"
@@ -74,6 +81,6 @@ def implausible(second: dict[str, np.ndarray], first: dict[str, np.ndarray]) -> 
         return "a number of labels is negative or larger than the number of samples"
     if int(second["doubted_wrong"].sum()) > n + rounding.AWAY * classes or second["certain"].shape != (2,):
         return "more labels are doubted than the first file has samples"
-    if any(np.linalg.eigvalsh(part).min() < -1e-6 * max(1e-9, np.trace(part)) for part in second["covariances"]):
-        return "a variance of the inputs is negative"
+    if not all(map(is_covariance, second["covariances"])):
+        return "a covariance of the inputs is not symmetric, or a variance is negative"
     return ""

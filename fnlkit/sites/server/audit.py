@@ -1,13 +1,14 @@
 """The audit from sums over real sites at the server."""
 
 import math
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from fnlkit.artifacts.names import REAL_SITES
-from fnlkit.audits import private, report
+from fnlkit.audits import messages, private, report
 from fnlkit.audits.audit import digest, traffic_of
 from fnlkit.audits.changes import possible
 from fnlkit.audits.server import conclusion, plausibility
@@ -42,7 +43,8 @@ def run(remote: Any, task: "Task") -> dict[str, Any]:
     """
     about, scale = task.project, scale_of(task.project)
     noise: dict[str, Any] = {} if about.sums_epsilon is None else {"epsilon": about.sums_epsilon, "delta": about.sums_delta}
-    classes = len(about.classes)
+    classes, changes = len(about.classes), possible(about.kind, tuple(about.shape))
+    of_inputs = about.kind == "image", math.prod(about.shape)
     declared = sends(task)
 
     def must_remain(sites: list[int]) -> None:
@@ -56,12 +58,16 @@ def run(remote: Any, task: "Task") -> dict[str, Any]:
         if noise:
             return noisy_sums.impossible(arrays, classes, about.max_samples, **noise)
         arrays["withheld"] = arrays["withheld"].astype(bool)
-        return plausibility.impossible(arrays, classes, about.max_samples)
+        return plausibility.impossible(arrays, classes, about.max_samples, messages.described_columns(*of_inputs))
 
     first, second = ({name: declared[name] for name in names}
                      for names in ((NOISY_FIRST, NOISY_SECOND) if noise else (FIRST, SECOND)))  # fmt: skip
     functions = (summarize_with_noise, judge_with_noise) if noise else (summarize, judge)
     firsts = remote.ask_all(0, functions[0], remote.present, first, impossible)
+    if noise and firsts:  # sums of different numbers of features cannot be added
+        size = Counter(arrays["sums"].shape[1] for arrays in firsts.values()).most_common(1)[0][0]
+        for k in [k for k, arrays in firsts.items() if arrays["sums"].shape[1] != size]:
+            remote.lose(k, f"its sums have {firsts.pop(k)['sums'].shape[1]} features, and those of the other sites {size}")
     must_remain(list(firsts))
     parts = list(firsts.values())
     if noise:
@@ -76,7 +82,8 @@ def run(remote: Any, task: "Task") -> dict[str, Any]:
     def implausible(k: int, arrays: dict[str, np.ndarray]) -> str:
         if noise:
             return noisy_sums.implausible(arrays, classes, about.max_samples, size, **noise)
-        return plausibility.implausible(arrays, firsts[k])
+        side = min(int(heads["compared"]), messages.described_features(*of_inputs))
+        return plausibility.implausible(arrays, firsts[k], len(changes), side)
 
     seconds = remote.ask_all(1, functions[1], list(firsts), second, implausible, broadcast, scatter)
     must_remain(list(seconds))
@@ -90,7 +97,6 @@ def run(remote: Any, task: "Task") -> dict[str, Any]:
         rows, T, _ = noisy_sums.conclude(parts, replies, **noise, named=named)
     else:
         heads = {name: values[kept] if name in SCATTERED else values for name, values in heads.items()}
-        changes = possible(about.kind, tuple(about.shape))
         rows, T = conclusion.conclude(parts, heads, replies, changes=changes, named=named)
     facts = report.facts_of(rows, REAL_SITES, list(about.classes), traffic_of(parts, replies), declared)
     if noise:

@@ -93,6 +93,12 @@ class Remote:
         """Describe the lost sites of `ask_all` with the reasons."""
         return "; ".join(f"{self.sites.names[k]}: {reason}" for k, reason in sorted(self.lost.items()))
 
+    def lose(self, site: int, reason: str) -> None:
+        """Record why a site is lost, and write it to the log unless the log has a refusal of the site."""
+        self.lost[site] = self.sites.refused.get(site, reason)
+        if site not in self.sites.refused:
+            self.on_step(f"{self.sites.names[site]}: {reason}")
+
     def _begin(self, ids):
         """Name the next session, which takes place with these sites."""
         self._count += 1
@@ -183,9 +189,7 @@ class Remote:
                     out[ids[j]] = arrays
                     self.lost.pop(ids[j], None)
                     continue
-                self.lost[ids[j]] = self.sites.refused.get(ids[j], reason)
-                if ids[j] not in self.sites.refused:  # a refusal is in the log
-                    self.on_step(f"{self.sites.names[ids[j]]}: {reason}")
+                self.lose(ids[j], reason)
                 tries[j] += 1
                 if isinstance(reply, Failure) and any(words in reason for words in SILENT) and tries[j] < MOST_TRIES:
                     again.append(j)
