@@ -2,7 +2,7 @@
 
 from fnlkit.core.errors import InputError
 from fnlkit.core.parameters import Natural
-from fnlkit.core.spec import bind, parse
+from fnlkit.core.spec import Spec, bind, parse
 from fnlkit.federated.client.inputs import Augment
 
 
@@ -25,14 +25,14 @@ def augmentation(spec: str, kind: str, shape: tuple[int, ...]) -> Augment:
         If the name or a parameter is unknown, or the samples are no images.
     """
     spec = parse(spec, "`augment`")
-    if spec.name == "none":
+    if spec == Spec("none"):
         return Augment()
-    if spec.name == "auto":
+    if spec == Spec("auto"):
         color = kind == "image" and shape[-1] == 3 and shape[0] >= 32
         return Augment(pad=4, flip=True) if color else Augment()
     if spec.name != "augment":
         raise InputError(
-            f": unknown {spec.name!r}; write none, auto or augment(pad=4, flip=true, cutout=16)", parameter="augment"
+            f": unknown {str(spec)!r}; write none, auto or augment(pad=4, flip=true, cutout=16)", parameter="augment"
         )
     if kind != "image":
         raise InputError(f"{spec}: the data set has no images; write `augment='none'`", parameter="augment")

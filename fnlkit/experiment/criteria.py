@@ -119,6 +119,6 @@ def criterion(spec: str | Spec) -> Criterion | None:
     if spec.name not in CRITERIA:
         known = (LAST, *CRITERIA)
         raise InputError(
-            f": unknown criterion {spec.name!r}{nearest(spec.name, known)}; known: {list_names(known)}", parameter="select"
+            f": unknown criterion {str(spec)!r}{nearest(spec.name, known)}; known: {list_names(known)}", parameter="select"
         )
     return bind(spec, CRITERIA[spec.name], "criterion")

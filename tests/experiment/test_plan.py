@@ -1,6 +1,7 @@
 """A plan binds each component once, and its rules name the option that does not fit."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +16,7 @@ from fnlkit.artifacts.run import Run
 from fnlkit.core import registry
 from fnlkit.core.errors import InputError
 from fnlkit.experiment import cards
+from fnlkit.experiment.augmentation import augmentation
 from fnlkit.experiment.cards import TABLES, card
 from fnlkit.experiment.output import metrics_file
 from fnlkit.experiment.plan import BoundMethod, Plan, RunFacts
@@ -58,6 +60,14 @@ def test_each_rule_refuses_its_combination_only(message):
 def test_a_loss_that_the_method_ignores_is_refused():
     with pytest.raises(InputError, match="`loss` gce: elr has its own loss; remove `loss`, or use one of fedavg"):
         Plan.of(Settings(method="elr", loss="gce"))
+
+
+def test_parameters_of_the_words_auto_none_and_last_are_refused():
+    for spec in ("auto(cutout=16)", "none(pad=4)"):
+        with pytest.raises(InputError, match=rf"`augment`: unknown '{re.escape(spec)}'; write none, auto or augment"):
+            augmentation(spec, "image", (32, 32, 3))
+    with pytest.raises(InputError, match=r"`select`: unknown criterion 'last\(window=3\)'"):
+        Plan.of(Settings(select="last(window=3)"))
 
 
 def test_budgets_of_stages():
