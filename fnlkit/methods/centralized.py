@@ -30,8 +30,8 @@ def centralized(
     """Train on all data in one place, with as many passes over the samples as FedAvg.
 
     FedAvg passes over the share `fraction` of the clients in each round.  The single client here therefore trains in
-    fraction x rounds rounds (at least 1) with the same number of epochs.  The schedule of the learning rate is
-    stretched over these rounds.
+    fraction x rounds rounds (at least 1) with the same number of epochs.  Each of
+    them advances the schedule of the learning rate by 1 / fraction rounds.
 
     Parameters
     ----------
@@ -40,5 +40,6 @@ def centralized(
     usual : method
         The method that trains, for example ``dividemix(warmup=10)``.  With ``--fraction 1 --epochs 1`` its rounds are epochs.
     """
-    passes = pooled_rounds(rounds, getattr(select, "fraction", 1.0))
-    return (yield from usual(clients, model, stretch(opt, rounds / passes), select, rounds=passes))
+    fraction = getattr(select, "fraction", 1.0)
+    passes = pooled_rounds(rounds, fraction)
+    return (yield from usual(clients, model, stretch(opt, 1 / fraction), select, rounds=passes))

@@ -71,7 +71,7 @@ def fedelc(
     """
     opt.fit.refuse_mixup("fedelc")
     warmup = warmup_rounds(warmup, rounds)
-    model, noisy = yield from warm_up(clients, model, opt, select, rounds=min(warmup, rounds), missing=missing)
+    model, noisy = yield from warm_up(clients, model, opt, select, warmup=warmup, rounds=rounds, missing=missing)
     report = {"noisy_clients": noisy}
     weigh = aware_of_distance(clients, model.network, noisy, distance)
     loss = partial(label_learning, alpha=alpha, beta=beta, rate=rate, scale=scale)

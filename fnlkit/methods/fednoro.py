@@ -69,7 +69,7 @@ def fednoro(
     noisy_clients (N,) once; teacher_weight each round after the warm-up.
     """
     warmup, end = stages(rounds, warmup, end)
-    model, noisy = yield from warm_up(clients, model, opt, select, rounds=min(warmup, rounds), missing=missing)
+    model, noisy = yield from warm_up(clients, model, opt, select, warmup=warmup, rounds=rounds, missing=missing)
     report = {"noisy_clients": noisy}
     weigh = aware_of_distance(clients, model.network, noisy, distance)
     for r in range(warmup, rounds):

@@ -108,7 +108,12 @@ def relabel(clients: "Clients", teacher: "Model", clean: np.ndarray, *, least: i
         clients.round(np.flatnonzero(~clean), teacher, relabel_by_subspaces, broadcast=sent, expect=(), optional=True)
 
 
-@method(sends=SIMILARITY | SUBSPACES, loss="own", schedule=stages, cite="Gholami 2026")
+def schedule(rounds: int, interval: int, begin: int, end: int) -> int | None:
+    """All rounds, unless no stage depends on them: the rounds after the identification follow from the cohort's size."""
+    return rounds if interval < 0 or min(begin, end) < 0 else None
+
+
+@method(sends=SIMILARITY | SUBSPACES, loss="own", schedule=schedule, cite="Gholami 2026")
 @check_arguments
 def fedsir(
     clients: "Clients",

@@ -89,7 +89,7 @@ def maskedoptim(
     if declaration(opt.aggregate).sums:  # the default, a mean
         opt = replace(opt, aggregate=partial(rfa, variant="public"))
     warmup = first_correction(warmup, rounds)
-    model, noisy = yield from warm_up(clients, model, opt, select, rounds=min(warmup, rounds), missing="least")
+    model, noisy = yield from warm_up(clients, model, opt, select, warmup=warmup, rounds=rounds, missing="least")
     report = {"noisy_clients": noisy}
     loss = partial(label_learning, alpha=alpha, beta=beta, rate=rate, scale=scale, kept=kept)
     after = partial(merge_prediction, scale=scale), partial(blend_with_received, inertia=inertia)

@@ -66,16 +66,16 @@ def find_noisy(clients: "Clients", model: "Model", missing: str) -> np.ndarray:
 
 
 def warm_up(
-    clients: "Clients", model: "Model", opt: "FedOpt", select: Callable[..., Any], *, rounds: int, missing: str
+    clients: "Clients", model: "Model", opt: "FedOpt", select: Callable[..., Any], *, warmup: int, rounds: int, missing: str
 ) -> "Generator[Round, None, tuple[Model, np.ndarray]]":
-    """Yield rounds with adjusted logits, then find noisy clients.
+    """Yield `warmup` of all rounds with adjusted logits, then find noisy clients.
 
-    Return (model, noisy (N,)).
+    Return (model, noisy (N,)).  In a run without a later round, no client is judged, so that the run can be continued.
     """
-    for _ in range(rounds):
+    for _ in range(min(warmup, rounds)):
         model, replies = opt.round(clients, select(clients, model), model, loss=logit_adjusted)
         yield Round(model, "warm-up", replies)
-    return model, find_noisy(clients, model, missing)
+    return model, find_noisy(clients, model, missing) if warmup < rounds else np.zeros(len(clients), bool)
 
 
 def aware_of_distance(clients: "Clients", network: "Network", noisy: np.ndarray, distance: str) -> Callable[..., Any]:

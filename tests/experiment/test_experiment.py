@@ -17,6 +17,7 @@ from fnlkit.estimators.warmup import model_probabilities
 from fnlkit.experiment import Experiment, Settings
 from fnlkit.experiment.interrupts import defer_interrupts
 from fnlkit.experiment.network import build_network, load_trained
+from fnlkit.experiment.plan import BoundMethod
 from fnlkit.federated.engines import sequential
 from fnlkit.results import evaluation
 from tests.commands import fnlkit
@@ -174,12 +175,31 @@ def test_a_second_interruption_waits_until_the_run_is_saved():
     assert saved == [2]
 
 
-def test_more_rounds_continue_a_finished_run(tmp_path):
+@pytest.mark.parametrize(
+    ("method", "more"),
+    [
+        ("fedavg", {"eval_every": 3}),
+        ("centralized", {"decay": 0.5, "fraction": 0.3}),  # 1.5 passes, then 3.6
+        ("fednoro(warmup=6, end=8)", {"epochs": 1}),
+        ("fedelc(warmup=6)", {"epochs": 1}),
+        ("maskedoptim(warmup=6)", {"epochs": 1}),
+    ],
+)
+def test_more_rounds_continue_a_finished_run(method, more, tmp_path):
+    """Also a run that ended within its warm-up."""
     federation, dataset = problem()
-    short = finish(federation, dataset, settings(rounds=5, eval_every=3))
-    assert short.history[-1]["stage"] == "final"
-    longer = finish(federation, dataset, settings(rounds=12, eval_every=3), resume=reread(short, tmp_path))
-    same(longer, finish(federation, dataset, settings(rounds=12, eval_every=3)))
+    short = finish(federation, dataset, settings(method, rounds=5, **more))
+    assert (short.history[-1]["stage"] == "final") == ("eval_every" in more)
+    longer = finish(federation, dataset, settings(method, rounds=12, **more), resume=reread(short, tmp_path))
+    same(longer, finish(federation, dataset, settings(method, rounds=12, **more)))
+
+
+def test_more_rounds_are_refused_if_stages_follow_from_the_rounds_that_are_left():
+    """14 and 15 rounds give fedsir equal stages, but the 12 and 13 rounds after its identification do not."""
+    plan = BoundMethod.of("fedsir")
+    assert plan.budget(14) != plan.budget(15)
+    fixed = BoundMethod.of("fedsir(interval=2, begin=0, end=5)")
+    assert fixed.budget(14) == fixed.budget(15)
 
 
 def test_a_finished_run_whose_method_asked_after_its_last_round_stays_as_it_is(tmp_path):
