@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import numpy as np
@@ -34,9 +34,6 @@ from fnlkit.estimators.intervals import is_uncertain
 from fnlkit.results import evaluation, grouping
 from fnlkit.results.comparison import CALLED, SHOWN, describe_share, list_runs, list_tests, percent, score_name
 from fnlkit.results.tidy import write_tidy
-
-if TYPE_CHECKING:
-    pass
 
 
 @click.command()
@@ -91,6 +88,8 @@ def command(
         raise InputError(f"-o {output} writes the arrays of a single run; redirect a table with > FILE")
     if latex and as_json:
         raise InputError("--json and --latex exclude each other; choose one")
+    if pivot is not None and by is None:
+        raise InputError(f"--pivot {pivot} requires --by with two names, for example --by method,{pivot}")
     result = fnlkit.evaluate(*runs, say=caution, **options)
     rows = result.rows
     if tidy:
@@ -276,7 +275,8 @@ def _show_many(found, baseline):
         names = [name for name in grouping.MEASURES if name.endswith(ends) or name.startswith("target_")]
         table = grouping.table(groups, measures=names)
         whats = " and ".join(dict.fromkeys(map(score_name, rows)))
-        print_results(replace(table, notes=table.notes[1:]), f"{whats} in %, mean ± standard deviation over runs")
+        notes = table.notes if any(group["ahead"] for group in groups) else table.notes[1:]  # the first is on differences
+        print_results(replace(table, notes=notes), f"{whats} in %, mean ± standard deviation over runs")
     for sentence in dict.fromkeys(r["label_together_statement"] for r in rows if "label_together_statement" in r):
         say.print(f"All recorded releases of these labels: {sentence}")
     for row in rows:

@@ -61,8 +61,10 @@ def command(name: str | None, template: str | None, markdown: bool, as_json: boo
         fits = verbose() or height(console, *full) < LINES
         for part in full[:-1] if fits else brief:
             console.print(part, soft_wrap=isinstance(part, str))
-        if not verbose():
+        if not fits:
             suggest("methods", name, "-v")
+        elif components[0][0] == "method":
+            suggest("train", "noisy.npz", "--method", name)
 
 
 def _refuse(name):
@@ -112,12 +114,16 @@ def _template(word):
 def _list(console):
     """Print the names of all methods, and the other kinds of components; with -v, a table of each kind."""
     methods = list(KINDS["method"].parts())
-    console.print(f"{len(methods)} methods for fnlkit train --method NAME (-v: purposes and sources):")
+    hint = "" if verbose() else " (-v: purposes and sources)"
+    console.print(f"{len(methods)} methods for fnlkit train --method NAME{hint}:")
     console.print(_of_kind("method") if verbose() else ", ".join(methods))
-    others = ", ".join(f"{kind} ({len(each.parts())})" for kind, each in KINDS.items() if kind != "method")
-    console.print(f"other components, listed by fnlkit methods KIND: {others}")
-    for kind in KINDS if verbose() else ():
-        console.print(f"{kind}: {', '.join(KINDS[kind].parts())}", soft_wrap=True)
+    others = {kind: each for kind, each in KINDS.items() if kind != "method"}
+    counts = ", ".join(f"{kind} ({len(each.parts())})" for kind, each in others.items())
+    console.print(f"other components, listed by fnlkit methods KIND: {counts}")
+    for kind, each in others.items() if verbose() else ():
+        use = each.use.format(kind=kind, spec="NAME")
+        console.print(f"{kind}, {use}: {', '.join(each.parts())}", soft_wrap=True)
+    console.print("template of your own component: fnlkit methods --template KIND")
     names = presets.names()
     shown = names if verbose() else dict.fromkeys(name.partition("/")[0] for name in names)
     console.print(f"{len(names)} presets, the options of papers, for fnlkit train --preset NAME: {', '.join(shown)}")
@@ -125,10 +131,13 @@ def _list(console):
 
 
 def _print_kind(console, kind):
-    """Print the components of a kind: their purposes and sources if these fit or with -v, else their names."""
+    """Print the components of a kind: their purposes and sources if these fit or with -v, else purposes, else names."""
     names, table = list(KINDS[kind].parts()), _of_kind(kind)
+    short = Table("name", "purpose", rows=[(name, parts.purpose(part)) for name, part in _components(kind)])
     if verbose() or height(console, table) < LINES:
         console.print(table)
+    elif height(console, short) <= LINES:
+        console.print(short)
     else:
         use = KINDS[kind].use.format(kind=kind, spec="NAME")
         console.print(f"{len(names)} components for {use} (-v: purposes and sources):")
@@ -172,7 +181,8 @@ def _details(kind, function):
     out += ["", Table("parameter", "default", "may be", "meaning", rows=rows)] if rows else []
     if replies:
         form = "" if kind == "method" else " with --form federated"
-        out += [f"\nReplies of a client{form}, in addition to the weights:"]
+        weights = "the weights of a warm-up" if kind == "estimator" else "the weights"
+        out += [f"\nReplies of a client{form}, in addition to {weights}:"]
         out += [f"  {reply}: {what}" for reply, what in replies.items()]
     for heading in ("Notes", "Reports"):
         if text := parts.section(function, heading):

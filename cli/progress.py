@@ -96,8 +96,13 @@ def bar(title: str, *, unit: str = "", start: int = 0, total: int | None = None)
 def of_rounds(experiment: Experiment) -> Iterator[Callable[[dict[str, Any]], object]]:
     """Yield a function that shows a finished round as progress of a `bar`."""
     state = Progress(experiment)
+
+    def show(row: dict[str, Any]) -> None:
+        total = state.done if row["stage"] == "final" else state.total  # a run can end before its budget is spent
+        advance(state.done, total, state.text(row))
+
     with bar("training", unit="client-rounds", start=state.start, total=state.total) as advance:
-        yield lambda row: advance(state.done, state.total, state.text(row))
+        yield show
 
 
 def _make_bar(talk, count, **more):

@@ -64,16 +64,19 @@ def _is_running(path):
 
 def _rows(path):
     """Read (stage, client-rounds, score) of the complete rows of a metrics file; the last line can still be written."""
-    empty = os.path.isfile(path) and not os.path.getsize(path)
-    rows = []
-    for number, line in enumerate([] if empty else files.read_text(path).split("\n")[:-1], 1):
+    remedy = "give the RUN.metrics.jsonl of `fnlkit train`"
+    empty, rows = os.path.isfile(path) and not os.path.getsize(path), []
+    try:
+        lines = [] if empty else files.read_text(path, max_bytes=2**28).split("\n")[:-1]
+    except InputError as error:
+        raise InputError(f"{error}; {remedy}") from error
+    for number, line in enumerate(lines, 1):
         try:
             row = json.loads(line)
-            score = row.get("accuracy", row.get("agreement", math.nan))
-            rows.append((str(row["stage"]), int(row.get("client_rounds") or 0), float(score)))
+            score = row.get("accuracy", row.get("agreement"))
+            rows.append((str(row["stage"]), int(row.get("client_rounds") or 0), math.nan if score is None else float(score)))
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
-            text = f"{path}: line {number} is no row of a run; give the RUN.metrics.jsonl of `fnlkit train`"
-            raise InputError(text) from None
+            raise InputError(f"{path}: line {number} is no row of a run; {remedy}") from None
     return rows
 
 

@@ -133,8 +133,9 @@ def partition(source: Samples | Federation = "digits", scheme: str = "iid", **op
         raise InputError(
             "is the location of the samples of a Federation; pass a data set as the first argument", parameter="dataset"
         )
-    if chosen.group and noisy is not None:
-        raise InputError("describes a data set; the groups of a federation are known", parameter="group")
+    for name in ("label", "group") if noisy is not None else ():
+        if getattr(chosen, name):
+            raise InputError(f"describes a data set; the {name}s of a federation are known", parameter=name)
     if chosen.label:
         if not isinstance(source, (str, os.PathLike)):
             raise InputError("describes a table; name its path", parameter="label")

@@ -34,7 +34,7 @@ _WIDE, _HIGH, _LEFT, _BELOW = 720, 300, 44, 34
 
 
 def facts(found: Evaluation, *, datasets: Callable[[Run], Dataset | None] | None = None) -> dict[str, object]:
-    """Collect the contents of the page as plain values.
+    """Collect the contents of the page.
 
     Parameters
     ----------
@@ -46,9 +46,9 @@ def facts(found: Evaluation, *, datasets: Callable[[Run], Dataset | None] | None
     Returns
     -------
     dict
-        title, words, rows, groups (a Table, for several runs), tested (for a single run), curve, together (the privacy cost of
-        all label releases), and runs. Each run has title, words, choice, clients, suspects, sent, privacy, settings, commands
-        and machine.
+        title, words, rows, groups (a `Table`, for several runs), tested (for a single run), curve, together (the privacy cost
+        of all label releases), and runs. Each run has title, words, choice, clients, suspects, sent, privacy, settings,
+        commands and machine.
     """
     runs, rows = found.runs, found.rows
     first, several = runs[0], len(runs) > 1
@@ -115,8 +115,12 @@ def words(found: Evaluation) -> list[str]:
         sentences += [f"{note[0].upper()}{note[1:]}." for note in found.notes]
         if means and not found.notes:
             mean, best = max(means, key=lambda pair: pair[0])
-            name = ", ".join(plain(value) for value in best["group"].values() if value is not None)
-            sentences.append(f"Best on average: {name}, {_share(mean)}.")
+            differ = [name for name in best["group"] if len({str(group["group"].get(name)) for group in groups}) > 1]
+            names = [
+                plain(best["group"][name]) if name in ("dataset", "method") else f"{name} {plain(best['group'][name])}"
+                for name in differ
+            ]
+            sentences.append(f"Best on average: {', '.join(names)}, {_share(mean)}.")
     return sentences
 
 

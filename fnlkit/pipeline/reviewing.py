@@ -129,7 +129,8 @@ class Reviewing:
         None, "Probability of the guarantee, such as 0.95. Default: it holds on average.", metavar="P"
     )
     reviewer_errors: float = option(
-        0.0, "Largest probability with which the reviewer calls a right label wrong, independently of others."
+        0.0,
+        "Largest probability with which the reviewer calls a right label wrong, independently of others; for `guarantee`.",
     )
     candidates: Count | None = option(
         None,
@@ -207,6 +208,7 @@ def export_review(federation: Labels, client: str | int, folder: FilePath, **opt
     places = neighbors_of(points, np.searchsorted(held, chosen.positions), np.arange(len(held)))
     near = [held[neighbors] for neighbors in places]
     folder, table = Path(folder), Path(folder) / "decisions.csv"
+    new, kept = not folder.exists(), (folder / "review.html").exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -218,9 +220,11 @@ def export_review(federation: Labels, client: str | int, folder: FilePath, **opt
         saving.write_bytes([text.encode()], folder / "review.html")
         saving.write_bytes([decisions.decision_template(federation, data, client, chosen, near).encode()], table)
     except (InputError, OSError):
-        (folder / "review.html").unlink(missing_ok=True)
-        with suppress(OSError):  # other files of the folder stay
-            folder.rmdir()
+        with suppress(OSError):  # files and folders of the user stay
+            if not kept:
+                (folder / "review.html").unlink(missing_ok=True)
+            if new:
+                folder.rmdir()
         raise
     return chosen
 

@@ -101,8 +101,12 @@ class Reproduction:
 
     def table(self) -> Table:
         """Tabulate regimes and methods of a recipe with their scores (`fnlkit.results.tables.Table`)."""
-        shown = grouping.table(scores.to_groups(self.rows), self.title)
-        shown.notes.append("kept: of the model that the run keeps; memorized: of the wrong labels, at the last evaluation")
+        groups = scores.to_groups(self.rows)
+        shown, columns = grouping.table(groups, self.title), {name for group in groups for name in group["measures"]}
+        if any(name.endswith("_kept") for name in columns):
+            shown.notes.append("kept: of the model that the run keeps")
+        if any("memorized" in name for name in columns):
+            shown.notes.append("memorized: of the wrong labels, at the last evaluation")
         return shown
 
     def summary(self) -> Table:

@@ -9,7 +9,7 @@ from fnlkit.core.errors import list_names
 from fnlkit.estimators.compare import compare
 from fnlkit.estimators.intervals import is_uncertain
 from fnlkit.federated import privacy
-from fnlkit.results import evaluation
+from fnlkit.results import calibration, evaluation
 from fnlkit.results.grouping import MEASURES
 from fnlkit.results.statistics import worst_tenth
 from fnlkit.results.tables import Table, Value, shorten
@@ -81,7 +81,7 @@ def list_runs(
     rows: list[dict[str, Any]],
     notes: Sequence[str] = (),
     *,
-    kinds: Sequence[str] = ("best", "last", "chosen"),
+    kinds: Sequence[str] = SHOWN,
     seconds: bool = False,
 ) -> Table:
     """Tabulate runs, one per line (`fnlkit.results.tables.Table`); columns without any number are left out.
@@ -140,4 +140,5 @@ def list_tests(measured: dict[str, Any]) -> Table:
         cells += [percent(part.get(number)) for number in numbers]
         cells += [f"{part['nll']:.3f}" if "nll" in part else "", percent(worst_tenth(shares) if shares else None)]
         rows.append(cells)
-    return Table("", columns, rows, [])
+    explained = f"AUC: mean over classes, each against the rest; ECE: {calibration.BINS} bins of equal width"
+    return Table("", columns, rows, [explained] if any("ece" in part for part in measured.values()) else [])

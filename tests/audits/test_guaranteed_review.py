@@ -15,6 +15,7 @@ from fnlkit.audits.guarantees import draw_reviews, find_guaranteed_list, right_w
 from fnlkit.audits.suspects import choose_guaranteed
 from fnlkit.core.errors import InputError
 from fnlkit.kernels.streams import stream
+from fnlkit.pipeline import reviewing
 from fnlkit.simulate import partitioning
 from tests.commands import refuse, succeed
 from tests.tables import format_csv, parse_csv
@@ -386,3 +387,22 @@ def test_the_shortest_list_is_reached_without_a_right_label_and_no_shorter_one_e
             if length is not None and unreviewed[count - 1] >= length:
                 assert found.listed.sum() >= length
     assert (lengths == {0}) if length is None else (min(lengths - {0}) >= length)
+
+
+@pytest.mark.parametrize("earlier", [True, False])
+def test_a_review_that_cannot_be_written_removes_only_its_own_files(world, earlier, monkeypatch, tmp_path):
+    world[0].write(tmp_path / "judged.npz")
+    folder = tmp_path / "review"
+    if earlier:
+        folder.mkdir()
+        (folder / "review.html").write_text("an earlier page")
+
+    def full(parts, path):
+        if path.name == "decisions.csv":
+            raise InputError("no space left")
+        path.write_bytes(b"".join(parts))
+
+    monkeypatch.setattr(reviewing.saving, "write_bytes", full)
+    with pytest.raises(InputError, match="no space left"):
+        fnlkit.export_review(Federation.read(tmp_path / "judged.npz"), 1, folder, budget=5, say=None)
+    assert (folder / "review.html").exists() == folder.exists() == earlier

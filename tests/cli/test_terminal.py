@@ -189,6 +189,8 @@ def test_the_lock_of_a_killed_run_is_ignored(tmp_path):
 def test_missing_files_folders_and_strange_stages(tmp_path):
     for name in ("nothing.jsonl", "."):
         refuse(f"fnlkit watch {name}", tmp_path, name)
+    (tmp_path / "run.pt").write_bytes(b"\xff\x00")
+    refuse("fnlkit watch run.pt", tmp_path, "RUN.metrics.jsonl")
     (tmp_path / "x.jsonl").write_text(row(0, 0.5, "\x1b[31mred"))
     done = fnlkit("fnlkit watch x.jsonl", tmp_path)
     assert "\x1b" not in done.stdout and "red" in done.stdout

@@ -231,6 +231,8 @@ def test_a_file_with_groups_is_read_again_and_bad_groups_are_refused(tmp_path):
         toy(PATIENTS.astype(float)).check()
     with pytest.raises(InputError, match="`group`"):
         fnlkit.partition(fed, group="age")
+    with pytest.raises(InputError, match="federation"):
+        fnlkit.partition(fed, label="age")
 
 
 # ---- notes

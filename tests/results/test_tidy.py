@@ -112,7 +112,7 @@ def test_commands_write_tidy_and_pivot_tables(runs, tmp_path):
     done = succeed("fnlkit evaluate all --by method,lr --pivot lr --latex --tidy t.csv --each evaluation", tmp_path)
     assert done.stdout.count(r"\mathbf") == 2
     assert len((tmp_path / "t.csv").read_text().splitlines()) == 33
-    for line in ("--pivot lr", "--tidy t.txt", "--by method,lr --pivot rounds"):
+    for line in ("--pivot lr", "--pivot lr --json", "--tidy t.txt", "--by method,lr --pivot rounds"):
         assert fnlkit(f"fnlkit evaluate all {line}", tmp_path).returncode == 2
     assert fnlkit("fnlkit plot all --facet lr --size 6x3 -o a.pdf", tmp_path).returncode == 0
     for line in ("--size 6", "--size 0x3", "--facet nothing"):
