@@ -73,11 +73,13 @@ def vote(
     ties: Literal["random", "lowest"],
     correct: bool,
     least: float,
+    discard: bool = False,
 ) -> "dict[str, torch.Tensor]":
     """Reply the share of labels outvoted by k nearest neighbors (Section 4.2); neighbors of the same group do not vote.
 
     Labels are replaced by the votes if `correct` and the share is at least `least`.  The share of disagreeing neighbors, a
-    score for each label, stays on the client as rows["neighbor_disagreement"].
+    score for each label, stays on the client as rows["neighbor_disagreement"].  `discard` deletes the embedding, which training
+    then does not read.
     """
     import torch
 
@@ -92,8 +94,8 @@ def vote(
     )
     level = float(np.mean(votes != labels))
     client.rows["neighbor_disagreement"] = torch.from_numpy(share.astype(np.float32))
-    if correct:
-        if level >= least:
-            client.y.copy_(torch.from_numpy(votes))
-        del client.rows["input/embedding"]  # not needed in training
+    if correct and level >= least:
+        client.y.copy_(torch.from_numpy(votes))
+    if discard:
+        del client.rows["input/embedding"]
     return {"noise_level": torch.tensor(level, dtype=torch.float64)}

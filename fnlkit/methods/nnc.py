@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 
+from fnlkit.core import registry
 from fnlkit.core.declarations import Sent, method
 from fnlkit.core.parameters import Automatic, Range, Share, check_arguments
 from fnlkit.methods.fedavg import Round, fedavg
-from fnlkit.methods.missed import catching_up
+from fnlkit.methods.missed import catching_up, complete_levels
 from fnlkit.methods.neighbor_votes import limit_neighbors, vote
 
 if TYPE_CHECKING:
@@ -33,10 +34,12 @@ def vote_if_missed(
     ties: Literal["random", "lowest"],
     correct: bool,
     least: float,
+    discard: bool,
 ) -> None:
     """Vote at a client that missed the round of the votes: a vote leaves a row, also in a run that is resumed."""
     if "neighbor_disagreement" not in client.rows:
-        vote(client, model, received, k=k, include_self=include_self, ties=ties, correct=correct, least=least)
+        options: dict[str, Any] = {"k": k, "include_self": include_self, "ties": ties, "discard": discard}
+        vote(client, model, received, correct=correct, least=least, **options)
 
 
 # ---- the server
@@ -100,15 +103,16 @@ def nnc(
 
     Reports
     -------
-    noise_level (N,), once.
+    noise_level (N,), once; a client without a vote counts as the noisiest of the others.
     """
     k = limit_neighbors(clients, k, "nnc")
     options: dict[str, Any] = {"k": k, "include_self": include_self, "ties": ties, "correct": True, "least": least}
+    options["discard"] = "embedding" not in registry.needs(usual)
     replies = clients.round(np.arange(len(clients)), model, partial(vote, **options), expect=("noise_level",))
     opt = catching_up(opt, clients, replies, partial(vote_if_missed, **options))
     levels = np.zeros(len(clients))
     levels[replies.ids] = replies["noise_level"].numpy()
-    report = {"noise_level": levels}
+    report = {"noise_level": complete_levels(levels, replies.ids)}
     program = usual(clients, model, opt, select, rounds=rounds)
     while True:  # add the report to the first round of `usual`
         try:

@@ -114,3 +114,9 @@ def test_every_method_with_neighbors_takes_the_default(tmp_path):
     for name in ("nnc", "akd"):
         assert "k" not in registry.method(name).keywords
     assert toy()[0].classes == 4
+
+
+@pytest.mark.parametrize("usual", ["akd(k=3)", "fedrg", "nnc(k=3)"])
+def test_a_method_that_trains_after_nnc_reads_the_embedding_too(usual):
+    fed, _, steps = run(f"nnc(k=3, usual={usual})", rounds=2)
+    assert len(steps) == 2 and not fed.rejected

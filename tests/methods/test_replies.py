@@ -228,6 +228,7 @@ def test_a_client_that_missed_a_stages_only_round(method):
         assert not client.y.any()
     elif method.startswith("nnc"):
         assert "input/embedding" not in client.rows and "neighbor_disagreement" in client.rows
+        assert report["noise_level"][2] == report["noise_level"].max() > 0
     elif method == "t-revision":
         assert "transition" in client.state
     elif method.startswith("confident-learning"):
