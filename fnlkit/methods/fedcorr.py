@@ -17,7 +17,7 @@ from fnlkit.core.errors import InputError, nearest
 from fnlkit.core.parameters import Count, NotNegative, Rounds, Share, check_arguments, passes_on, select_accepted
 from fnlkit.core.retired import refuse_retired
 from fnlkit.federated.client.scoring import double_softmax_losses, sample_losses, softmax_numpy
-from fnlkit.federated.server.schedules import exponential, stretch
+from fnlkit.federated.server.schedules import stretch
 from fnlkit.federated.server.selection import average_for, cohort_size
 from fnlkit.kernels.dimensionality import lid, lid_scores
 from fnlkit.kernels.mixture import two_components
@@ -352,13 +352,13 @@ def usual_training(
     if usual_aggregator is not None:
         opt = replace(opt, aggregate=usual_aggregator)
     if usual_lr or usual_decay != 1:
-        fit = opt.fit.changed(lr=usual_lr) if usual_lr else opt.fit
-        opt = replace(opt, fit=fit, schedule=partial(exponential, total=rounds, factor=usual_decay), rounds=0)
+        fit, before = opt.fit.changed(lr=usual_lr) if usual_lr else opt.fit, opt.rounds
+        opt = replace(opt, fit=fit, schedule=lambda done: usual_decay ** (done - before))
     if usual_optimizer is not None:
         opt = replace(usual_optimizer(opt.fit, aggregate=opt.aggregate, schedule=opt.schedule), rounds=opt.rounds)
     if usual_selector is not None:
         select = usual_selector(fraction=share_of_a_round(clients, select))
-        average_for(select, opt)
+    average_for(select, opt)
     stage: dict[str, Any] = {"stage": "usual training", "schedule": schedule, **later} if follows_schedule(usual) else {}
     return (yield from usual(clients, model, opt, select, rounds=rounds, **stage))
 

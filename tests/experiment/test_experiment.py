@@ -363,7 +363,7 @@ def test_weights_of_a_recorded_round_are_released():
     ("selector", "alike"), [("uniform", False), ("power-of-choice(d=4)", True), ("power-of-choice(weights=samples)", False)]
 )
 def test_a_selector_decides_how_its_cohort_is_averaged(selector, alike):
-    assert Experiment(*problem(), settings(selector=selector), engine="sequential").opt.uniform_weights == alike
+    assert Experiment(*problem(), settings(selector=selector), engine="sequential").opt.equal_weights == alike
 
 
 def test_a_short_run_without_any_accepted_reply_fails(tmp_path):

@@ -6,11 +6,14 @@ import numpy as np
 import pytest
 import torch
 
+from fnlkit.core import registry
 from fnlkit.core.errors import InputError
 from fnlkit.federated.client.scoring import double_softmax_losses, sample_losses
 from fnlkit.federated.server.optimizers import FedOpt
+from fnlkit.federated.server.selection import average_for
 from fnlkit.methods import fedcorr
 from tests.methods.test_methods import SHORT, clients, run
+from tests.toy import toy
 
 
 @pytest.mark.parametrize(("asked", "stages"), [
@@ -62,14 +65,36 @@ def test_the_last_stage_has_its_own_learning_rate_and_clock():
 
     class Opt(FedOpt):
         def round(self, *arguments, **keywords):
-            seen.append((self.fit.lr, self.schedule(1), self.rounds, self.aggregate))
+            seen.append(self.fit.lr * self.schedule(self.rounds))
             return super().round(*arguments, **keywords)
 
     def optimizer(fit, **settings):
         return Opt(fit, **settings)
 
     run(partial(fedcorr.fedcorr, usual_optimizer=optimizer, usual_lr=0.1, usual_decay=0.998), rounds=12, fit=SHORT)
-    assert [(lr, decay, r) for lr, decay, r, _ in seen] == [(0.1, 0.998, r) for r in range(len(seen))] and len(seen) > 1
+    assert seen == [0.1 * 0.998**r for r in range(len(seen))] and len(seen) > 1
+
+
+def test_a_loss_of_the_first_stages_does_not_end_the_run_before_the_last_one():
+    stages = "iterations=1, finetune_rounds=1, usual_rounds=1"
+    settings = {"people": clients(count=8), "rounds": 6, "fit": SHORT.changed(loss=registry.loss("gce"))}
+    _, _, steps = run(f"fedcorr({stages}, usual=elr, usual_lr=0.1)", **settings)
+    assert steps[-1].stage == "training"
+
+
+@pytest.mark.parametrize(("of_run", "of_stage", "equal"), [
+    ("power-of-choice(d=4)", "usual_optimizer=fedprox", True), ("power-of-choice(d=4)", "usual_selector=uniform", False),
+    ("uniform", "usual_selector=power-of-choice(d=4)", True),
+])  # fmt: skip
+def test_the_selector_of_the_last_stage_decides_how_its_cohorts_are_averaged(of_run, of_stage, equal, monkeypatch):
+    seen = []
+    monkeypatch.setattr(FedOpt, "_counts", lambda self, clients: seen.append(self.equal_weights) or clients.sizes)
+    fed, model = toy(count=6)
+    opt, select = registry.optimizer("fedavg", SHORT), registry.selector(of_run, 0.5)
+    average_for(select, opt)
+    stages = "iterations=1, finetune_rounds=0, usual_rounds=1"
+    list(registry.method(f"fedcorr({stages}, {of_stage})")(fed, model, opt, select, rounds=6))
+    assert seen[-1] == equal and seen[0] == (of_run != "uniform")
 
 
 def test_feddyn_remembers_nothing_of_the_first_stages():

@@ -80,9 +80,8 @@ class Poisson:
 
 
 def average_for(select: Callable[..., Any], opt: "FedOpt") -> None:
-    """Weight clients equally if the selector declares it (``uniform_weights``), else return `opt` unchanged."""
-    if getattr(select, "uniform_weights", False):
-        opt.uniform_weights = True
+    """Weight the clients of each cohort equally if the selector declares it (``uniform_weights``)."""
+    opt.drawn_by_size = getattr(select, "uniform_weights", False)
 
 
 def local_loss(client: "Client", model: "LocalModel", received: "Received") -> "dict[str, torch.Tensor]":

@@ -179,6 +179,9 @@ class FedOpt:
         Factor on the learning rate after this number of rounds.
     uniform_weights : bool
         Weight clients equally, as in FedDyn, instead of by their number of samples.
+    drawn_by_size : bool
+        The selector draws larger clients more often, so that they are weighted equally
+        (`fnlkit.federated.server.selection.average_for`).
     protect : fnlkit.federated.server.protection.Secret or None
         With a Secret, each client replies the weighted mean of all models.
     """
@@ -194,6 +197,7 @@ class FedOpt:
     suits: Callable[..., Any] = takes_any
     schedule: Callable[[float], float] = unchanged
     uniform_weights: bool = False
+    drawn_by_size: bool = False
     protect: Any = None
     rounds: int = 0
 
@@ -259,7 +263,7 @@ class FedOpt:
             expect=expect,
             broadcast=_together(broadcast, more.broadcast),
             scatter=_together(scatter, more.scatter),
-            protection=None if self.protect is None else (self.protect.clip, None if self.uniform_weights else clients.sizes),
+            protection=None if self.protect is None else (self.protect.clip, None if self.equal_weights else clients.sizes),
         )
         replies = clients.round(ask)
         if "weights" not in replies:  # no client replied
@@ -293,9 +297,14 @@ class FedOpt:
             return True
         return False
 
+    @property
+    def equal_weights(self) -> bool:
+        """True if all clients of a cohort have the same weight, unless the method weights them."""
+        return self.uniform_weights or self.drawn_by_size
+
     def _counts(self, clients):
         """Default weight of each client, float64 (N,)."""
-        return torch.ones(len(clients), dtype=torch.float64) if self.uniform_weights else clients.sizes
+        return torch.ones(len(clients), dtype=torch.float64) if self.equal_weights else clients.sizes
 
     def _counted(self, clients, replies, weights):
         """Reject clients without a positive weight; return the positions of the others and their weights (K,)."""
