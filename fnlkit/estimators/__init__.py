@@ -141,8 +141,8 @@ def run_estimator(
     evidence = EstimatorInputs(whole, dataset, apart=apart, groups=groups, **options)
     if evidence.federated and sends is None:
         raise InputError(
-            f"`form='federated'`: {spec.name!r} does not declare the replies of clients; add @declare(sends=...) "
-            "(fnlkit.core), or write `form='pooled'`"
+            f"`form='federated'`: {spec.name!r} declares no replies of clients, so it has no such form; write `form='pooled'`, "
+            "or add @declare(sends=...) (fnlkit.core) to an estimator of yours"
         )
     evidence.sends, evidence.name = sends, spec.name
     judgment = bind(spec, part, "estimator")(evidence)

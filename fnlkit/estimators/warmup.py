@@ -89,7 +89,7 @@ def train_warmup(
     Raises
     ------
     InputError
-        If training diverged, because a diverged model gives no estimate.
+        If training diverged, because a diverged model gives no estimate, or if a given run has several networks.
     """
     settings = replace(settings_of(evidence), method=str(method))
     if rounds is not None:
@@ -99,7 +99,14 @@ def train_warmup(
     experiment = Experiment(federation, evidence.dataset, settings, **where)
     if evidence.run is not None:
         network = experiment.network
-        experiment.model.weights = without_head(load_trained(evidence.run, evidence.dataset, device=network.device).network)
+        weights = without_head(load_trained(evidence.run, evidence.dataset, device=network.device).network)
+        if len(weights) != network.size:
+            raise InputError(
+                f"is of {evidence.run.settings['method']}, which trains several networks, but {evidence.name} continues a "
+                "single one; name a run of another method, or omit `run`",
+                parameter="run",
+            )
+        experiment.model.weights = weights
     total = experiment.client_rounds_total
     done = lambda row: evidence.progress(min(experiment.clients.traffic.client_rounds, total), total, title)  # noqa: E731
     with torch_threads():

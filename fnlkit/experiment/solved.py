@@ -274,7 +274,7 @@ def _must_equal(run, federation, dataset, settings):
                 parameter="resume",
             )
     if run.meta.get("dataset_checksum") != dataset.checksum or run.meta.get("federation") != digest_of_federation(federation):
-        raise InputError("the run was made from another data set or federation; use those of the run", parameter="resume")
+        raise InputError(": the run was made from another data set or federation; use those of the run", parameter="resume")
 
 
 def _scores(federation, dataset, logits):

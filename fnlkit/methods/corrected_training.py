@@ -77,7 +77,7 @@ def train_corrected(
     """
     if not rounds:
         clients.note(
-            "no prestopping round was found within the budget, so the loss was not corrected and this run equals FedAvg; "
+            "no prestopping round was found before the last round, so the loss was not corrected and this run equals FedAvg; "
             "compare=best finds a prestopping round more often, and latest=ROUND sets the last possible round"
         )
     for _ in range(rounds):

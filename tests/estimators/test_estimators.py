@@ -448,3 +448,10 @@ def test_columns_that_cannot_be_assigned_are_refused(fed):
     fed.meta["class_names"] = [f"class {k}" for k in range(fed.classes)]
     with pytest.raises(InputError, match="name the columns"):
         np.asarray(read_inputs(fed, probabilities=wide).probabilities)
+
+
+@pytest.mark.parametrize("spec", ["energy", "lid"])
+def test_a_warm_up_does_not_continue_a_run_of_two_networks(spec):
+    pair = fnlkit.train(noisy(), method="coteaching", rounds=1, epochs=1, batch_size=100, engine="fused", say=None)
+    with pytest.raises(InputError, match="^`run` is of coteaching, which trains several networks"):
+        found(noisy(), spec, run=pair)

@@ -327,7 +327,8 @@ def disagreeing(values: "dict[int, torch.Tensor]", samples: dict[int, int]) -> d
     forms = {}
     for j, value in values.items():
         shape = tuple(value.shape)
-        forms[j] = {(shape, value.dtype), (("n", *shape[1:]) if shape[:1] == (samples[j],) else shape, value.dtype)}
+        by_samples = ("n", *shape[1:]) if shape[:1] == (samples[j],) else shape
+        forms[j] = dict.fromkeys(((shape, value.dtype), (by_samples, value.dtype)))  # in order: of equally many, the shape
     usual = Counter(form for each in forms.values() for form in each).most_common(1)
     reasons = {}
     for j, each in forms.items():

@@ -9,6 +9,7 @@ from fnlkit.artifacts.exchange import pack_log, unpack_log
 from fnlkit.core import registry
 from fnlkit.federated import engines
 from fnlkit.federated.client.training import Fit
+from fnlkit.federated.server.admission import disagreeing
 from fnlkit.federated.server.aggregation import mean
 from fnlkit.federated.server.clients import TooManyLost
 from fnlkit.methods.flr import local_training
@@ -254,3 +255,9 @@ def test_the_lengths_of_updates_are_part_of_a_run():
     index, _, data = pack_log(fed.log)
     ((entry,), _) = unpack_log(index, [], data)
     assert len(entry.norms) == 4 and entry.norms.tolist() == fed.log[0].norms.tolist()
+
+
+def test_of_two_forms_that_equally_many_replies_have_the_shape_decides():
+    """Two replies have five numbers, and two have a number per sample; the choice follows from no hash."""
+    values = {j: torch.zeros(size) for j, size in enumerate((5, 5, 7))}
+    assert list(disagreeing(values, {0: 5, 1: 9, 2: 7})) == [2]
