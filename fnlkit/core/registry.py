@@ -114,6 +114,8 @@ SCHEDULES = {
 PROTECTIONS = {
     "secagg": "fnlkit.federated.server.protection:secagg",
 }
+# Components that are often taken for methods, by the option of `fnlkit train`.
+_TRAIN_OPTIONS = {"loss": LOSSES, "optimizer": OPTIMIZERS, "aggregator": AGGREGATORS, "selector": SELECTORS}
 # Arguments that a round passes to an aggregator with these parameters.
 AGGREGATED = ("start", "slots", "trainable", "ids", "memory")
 # Parameters of a method that are themselves methods: usual=flr(strength=3).
@@ -146,6 +148,9 @@ def method(spec: str | Spec) -> partial[Any]:
         For an unknown method or parameter.
     """
     spec = parse(spec, "`method`")
+    for kind, table in _TRAIN_OPTIONS.items():
+        if spec.name in table and spec.name not in METHODS:
+            raise InputError(f"unknown method {spec.name!r}; {spec.name} is of the kind {kind}, write `--{kind} {spec.name}`")
     function = find(spec, METHODS, "method")
     nested: dict[str, Any] = {}
     for key, value in spec.parameters.items():

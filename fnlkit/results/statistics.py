@@ -32,13 +32,13 @@ def compare_pairs(ours: Mapping[Any, float], theirs: Mapping[Any, float]) -> dic
     Returns
     -------
     dict or None
-        mean; spread (sample standard deviation) and half (of the 95 % interval, Student's t), None for one pair; pairs;
-        p, the p-value of the paired t-test, None for one pair.
+        mean; spread (sample standard deviation), None for one pair; half (of the 95 % interval, Student's t) and p, the
+        p-value of the paired t-test, None for one pair and for equal differences, which have no t; pairs.
 
     Examples
     --------
     >>> compare_pairs({0: 0.5, 1: 0.75, 2: 1.0}, {0: 0.25, 1: 0.5, 3: 0.0})
-    {'mean': 0.25, 'spread': 0.0, 'half': 0.0, 'pairs': 2, 'p': 0.0}
+    {'mean': 0.25, 'spread': 0.0, 'half': None, 'pairs': 2, 'p': None}
     """
     differences = [value - theirs[seed] for seed, value in ours.items() if seed in theirs]
     if not differences:
@@ -47,9 +47,7 @@ def compare_pairs(ours: Mapping[Any, float], theirs: Mapping[Any, float]) -> dic
     if deviation is not None and deviation < 1e-9 * max(map(abs, [*ours.values(), *theirs.values()])):
         deviation = 0.0  # equal but for rounding, as 0.7 - 0.6 and 0.8 - 0.7
     comparison = {"mean": ahead, "spread": deviation, "half": None, "pairs": len(differences), "p": None}
-    if deviation == 0:
-        comparison |= {"half": 0.0, "p": 1.0 if ahead == 0 else 0.0}
-    elif deviation is not None:
+    if deviation:
         from scipy.stats import ttest_rel
 
         seeds = [seed for seed in ours if seed in theirs]

@@ -164,3 +164,9 @@ def test_names_change_and_everything_else_stays():
         rename_components("nnc(usual=a.py:x(k=1), k=[2, 3])", lambda name: f"/at/{name}")
         == "nnc(usual=/at/a.py:x(k=1), k=[2, 3])"
     )
+
+
+@pytest.mark.parametrize(("name", "kind"), [("fedprox", "optimizer"), ("gce(q=0.5)", "loss"), ("krum", "aggregator")])
+def test_a_component_that_is_no_method_is_named_with_its_option(name, kind):
+    with pytest.raises(InputError, match=f"is of the kind {kind}, write `--{kind} {name[:3]}"):
+        registry.method(name)

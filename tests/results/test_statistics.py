@@ -23,7 +23,7 @@ def test_the_interval_of_paired_differences_by_hand():
     assert found["half"] == pytest.approx(4.302653 * 0.1 / 3**0.5, rel=1e-6)
     assert statistics.compare_pairs({0: 1.0}, {1: 1.0}) is None
     equal = statistics.compare_pairs({0: 0.123, 1: 0.134}, {0: 0.111, 1: 0.122})  # differ in the last bit
-    assert equal["spread"] == equal["half"] == equal["p"] == 0
+    assert equal["spread"] == 0 and equal["half"] is None and equal["p"] is None  # coarse scores of two seeds are no evidence
     alone = statistics.compare_pairs({0: 1.0}, {0: 0.5})
     assert alone["half"] is None and alone["spread"] is None and alone["p"] is None
 
@@ -52,7 +52,7 @@ def grouped(members, by=None, baseline=None):
 
 
 MANY = [
-    made(method, f"symmetric(eta={eta})", seed, 0.5 + 0.01 * seed + (0.1 if method == "flr" else 0) - eta / 10)
+    made(method, f"symmetric(eta={eta})", seed, 0.5 + 0.01 * seed + (0.099 + 0.001 * seed if method == "flr" else 0) - eta / 10)
     for eta in (0.2, 0.4)
     for method in ("fedavg", "flr")
     for seed in (0, 1, 2)
