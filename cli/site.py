@@ -245,7 +245,10 @@ def answer_requests(requests: tuple[str, ...], data: str | None, folder: str, na
         for text in preview.describe_reply(site["agreed"], str(request), line):
             click.echo(printable(f"- {text}"))
     if failed:
-        raise InputError(f"{failed} of {len(waiting)} requests were refused or failed; the reply contains only a code")
+        raise InputError(
+            f"{failed} of {len(waiting)} requests were refused or failed; their replies contain only a code: "
+            "remove the causes above, then run the same command"
+        )
     console().print("if you agree, send the .reply files to the coordinator", soft_wrap=True)
 
 

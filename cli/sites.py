@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import time
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -65,8 +65,11 @@ def _flwr(folder, *arguments):
     """Read the JSON that a command of Flower prints; raise WorkStopped if it fails."""
     home = folder / "coordinator" / "flwr"
     home.mkdir(exist_ok=True)
-    site = next(iter(sorted((folder / "sites").glob("*/site.toml"))))
-    port = tomllib.loads(site.read_text(encoding="utf-8"))["superlink"].rpartition(":")[2]
+    start = folder / "coordinator" / "start.sh"
+    named = re.search(r"--port (\d+)", files.read_text(str(start)))
+    if named is None:
+        raise InputError(f"{start}: names no --port; restore the file that `fnlkit flower-app` wrote")
+    port = named[1]
     address = f'address = "127.0.0.1:{port}"\nroot-certificates = "{folder}/coordinator/ca.crt"\n'
     (home / "config.toml").write_text(f'[superlink]\ndefault = "{_HERE}"\n\n[superlink.{_HERE}]\n{address}', encoding="utf-8")
     try:
@@ -105,13 +108,26 @@ def admit(folder: str, keys: tuple[str, ...]) -> None:
 
     folder = _folder(folder)
     fingerprints = {os.path.basename(key).removesuffix(".key.pub"): flower_app.fingerprint_of(key) for key in keys}
+    if len(fingerprints) < len(keys):
+        raise InputError("two files are keys of one site; name one file SITE.key.pub for each site")
+    path, nodes = _nodes(folder)
     flower_app.set_keys(folder, project.read(folder), fingerprints)
-    path = folder / "coordinator" / "nodes.json"
-    nodes = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     for key, (name, fingerprint) in zip(keys, fingerprints.items(), strict=True):
         nodes[fingerprint] = _register(folder, os.path.abspath(key), nodes.get(fingerprint))
         saving.write_bytes([json.dumps(nodes).encode()], str(path))
         click.echo(f"{name}  {fingerprint}")
+
+
+def _nodes(folder):
+    """Read (file, {fingerprint: node of the server}) of the registered sites."""
+    path = folder / "coordinator" / "nodes.json"
+    try:
+        nodes = json.loads(files.read_text(str(path))) if path.exists() else {}
+    except ValueError:
+        nodes = None
+    if not isinstance(nodes, dict):
+        raise InputError(f"{path}: is damaged; delete it, then admit all sites again")
+    return path, nodes
 
 
 def _register(folder, key, known=None, seconds=60):
@@ -164,8 +180,12 @@ def run(
         raise InputError("--run: names no run; give the output of the task train")
     if html and task != "audit":
         raise InputError("--html: only an audit has a page; leave the option out")
+    if html and os.path.abspath(html) == os.path.abspath(output):
+        raise InputError(f"--html {html}: is also the file of -o; name another file for the page")
     if without and not mail:
         raise InputError("--without: is for tasks over files; add --folder")
+    if without and task == "train":
+        raise InputError("--without: a training needs all sites; write a project of the other sites by `fnlkit flower-app`")
     output = os.path.abspath(output)
     values: dict[str, Any] = {"task": task, "output": output} | ({"run": os.path.abspath(model)} if model else {})
     values |= {"server_data": os.path.abspath(server_data)} if server_data else {}
@@ -193,6 +213,8 @@ def _run_by_files(where, values, mail, without):
     agreed = project.read(where)
     if unknown := [name for name in without if name not in agreed.names]:
         raise InputError(f"--without {unknown[0]}: is no site of the project ({', '.join(agreed.names)})")
+    if set(without) == set(agreed.names):
+        raise InputError("--without: leaves no site; leave the option out for the sites that take part")
     share = 1 - len(set(without)) / agreed.sites
     options = tasks.options_of({"min_replies": share} | values | {"wait": 0.0})
     names = [name for name in agreed.names if name not in without]
@@ -248,10 +270,9 @@ def remove(folder: str, names: tuple[str, ...]) -> None:
     from fnlkit.sites import flower_app, project
 
     folder = _folder(folder)
-    agreed, path = project.read(folder), folder / "coordinator" / "nodes.json"
+    agreed, (path, nodes) = project.read(folder), _nodes(folder)
     known = agreed.names
     keys = dict(zip(known, agreed.keys or [""] * len(known), strict=True))
-    nodes = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     for name in names:
         if not keys.get(name):
             raise InputError(f"{name}: is no admitted site ({', '.join(each for each in known if keys[each])})")
@@ -284,7 +305,13 @@ def renew(folder: str) -> None:
 
     folder = _folder(folder)
     place = folder / "coordinator"
-    made = credentials.renew((place / "ca.key").read_bytes(), (place / "server.crt").read_bytes())
+    try:
+        made = credentials.renew((place / "ca.key").read_bytes(), (place / "server.crt").read_bytes())
+    except (OSError, ValueError, TypeError, LookupError) as error:
+        reason = getattr(error, "strerror", None) or "no keys in PEM"
+        raise InputError(
+            f"{place}: ca.key and server.crt cannot be read ({reason}); restore both files, or write a new project"
+        ) from None
     for name, content in made.items():
         saving.write_bytes([content], str(place / name), mode=folders.mode_of(name))
     for site in sorted((folder / "sites").glob("*/site.toml")):
@@ -321,6 +348,15 @@ def _result(file, option="", task=None):
 
 def _print(file):
     result = _result(file)
+    try:
+        _print_result(file, result)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{file}: lacks entries of the task {result['task']}; run the task again") from None
+
+
+def _print_result(file, result):
     if result["task"] == "audit":
         try:
             parts = fit_results(result)

@@ -17,13 +17,15 @@ def read_file(path: str | os.PathLike[str]) -> bytes:
     InputError
         If there is no such regular file, or if it is too large.
     """
+    shown = display_path(path)
     try:
-        if not os.path.isfile(path) or os.path.getsize(path) > _MAX_BYTES:
-            raise InputError(f"{display_path(path)}: is no file of at most {_MAX_BYTES:,} bytes")
+        size = os.stat(path).st_size
+        if not os.path.isfile(path) or size > _MAX_BYTES:
+            raise InputError(f"{shown}: is no file of at most {_MAX_BYTES:,} bytes; name a .request or .reply file")
         with open(path, "rb") as file:
             return file.read()
     except OSError as error:
-        raise InputError(f"{display_path(path)}: {error.strerror}") from None
+        raise InputError(f"{shown}: {error.strerror}; name a file that can be read") from None
 
 
 def failure_in(data: bytes) -> tuple[str, str] | None:

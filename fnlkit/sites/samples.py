@@ -54,6 +54,8 @@ def samples_like(text: str, project) -> "Dataset":
         _must_have_levels(table.table, project.columns or ())
         return table.dataset(cache_folder(), learned=project.columns, of_site=True)
     if project.columns is not None:
+        if not path.exists():
+            raise InputError(f"{display_path(text)}: no such file; give the table of this site")
         names = list_names(column["name"] for column in project.columns)
         raise InputError(f"{display_path(text)}: the task is about columns of a table ({names}); give a CSV or Parquet file")
     if (

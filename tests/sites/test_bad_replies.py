@@ -15,11 +15,17 @@ from fnlkit.audits.site import private as noisy_site
 from fnlkit.audits.site.samples import Samples
 from fnlkit.core.declarations import Sent
 from fnlkit.federated.client import private_counts
-from fnlkit.federated.server.admission import Malformed, convert
+from fnlkit.federated.server.admission import Malformed, convert, least_of
 from fnlkit.sites.server import scale
 from tests.sites.deployed import CANARY, SITES, Judged
 
 HOSTILE = 1
+
+
+def test_a_share_of_the_sites_is_a_number_of_sites():
+    """With 9 sites of which 3 take no part, 7 of 6 had to remain."""
+    assert all(least_of(1 - k / n, n) == n - k for n in range(2, 60) for k in range(1, n))
+    assert least_of(0, 5) == 1 and least_of(0.5, 5) == 3 and least_of(0.14, 50) == 7
 
 
 def test_a_declared_total_is_required():

@@ -219,7 +219,8 @@ def test_a_request_stays_open_until_it_has_a_reply_with_values(tmp_path):
     fnlkit("sites run project --task audit --folder mail -o audit.json", tmp_path, ends=1)
     answer = "site answer mail --project project/project.json --site aix --data"
     for data in ("missing.csv", "missing.csv", "aix.csv"):
-        fnlkit(f"{answer} {data}", tmp_path, ends=0 if data == "aix.csv" else 2)
+        said = fnlkit(f"{answer} {data}", tmp_path, ends=0 if data == "aix.csv" else 2)
+        assert ("missing.csv: no such file" in said.stdout) is (data != "aix.csv")
     assert "no request of aix" in fnlkit(f"{answer} aix.csv", tmp_path, ends=2).stderr
     (reply,) = (tmp_path / "mail").glob("aix-*.reply")
     reply.write_bytes(reply.read_bytes()[:-8])

@@ -282,6 +282,36 @@ def test_bad_input_is_one_line(words, named, tmp_path):
     assert len(done.stderr.splitlines()) == 1 and not (tmp_path / "new").exists()
 
 
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        ("admit demo demo/sites/site-0/site-0.key.pub copy/site-0.key.pub", "keys of one site"),
+        ("run demo --task audit --run x.pt -o a.json", "--run is for the task evaluate"),
+        ("run demo --task audit --server-data x.npz -o a.json", "--server-data is for the task train"),
+        ("run demo --task evaluate --run x.pt --folder mail -o a.json", "x.pt"),
+        ("run demo --task audit --folder file.txt -o a.json", "--folder file.txt is a file"),
+        ("run demo --task audit --html a.json -o a.json", "--html a.json"),
+        ("run demo --task train --folder mail --without site-1 -o run.pt", "needs all sites"),
+        ("run demo --task audit --folder mail --without site-0 --without site-1 --without site-2 -o a.json", "no site"),
+        ("renew demo", "ca.key"),
+        ("remove demo site-0", "nodes.json"),
+        ("show half.json", "half.json"),
+    ],
+)
+def test_commands_of_the_coordinator_that_do_not_fit_change_nothing(words, named, server, copied, tmp_path):
+    """Each ended with an internal error, after half of its work, or as if the option were not there."""
+    (tmp_path / "copy").mkdir()
+    shutil.copy(copied / "sites/site-0/site-0.key.pub", tmp_path / "copy")
+    (tmp_path / "file.txt").write_text("mine")
+    (tmp_path / "half.json").write_text('{"kind": "fnlkit.sites/1", "task": "evaluate", "sites": [{}], "lost": {}}')
+    (copied / "coordinator/ca.key").write_bytes(b"key")
+    (copied / "coordinator/nodes.json").write_text("[" if "remove" in words else "{}")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    done = refuse(f"fnlkit sites {words}", tmp_path, named)
+    assert len(done.stderr.splitlines()) == 1
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path.suffix != ".lock"} == before
+
+
 TRAIN = "fnlkit sites run demo --task train -o run.pt"
 
 

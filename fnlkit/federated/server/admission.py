@@ -415,7 +415,12 @@ def too_few(asked: int, accepted: int, log: "list[Exchange]", min_replies: float
             asked, accepted = asked + len(entry.asked), accepted + len(entry.kept)
         if asked < enough:
             return False
-    return accepted < max(1, math.ceil(min_replies * asked))
+    return accepted < least_of(min_replies, asked)
+
+
+def least_of(share: float, count: int) -> int:
+    """Smallest number of at least 1 that is a share of a count; 6 for the share 1 - 3 / 9 of 9, in spite of its rounding."""
+    return max(1, math.ceil(share * count - 1e-9))
 
 
 def check_any_accepted(log: "list[Exchange]", rejected: list[dict[str, Any]]) -> None:

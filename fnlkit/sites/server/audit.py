@@ -17,6 +17,7 @@ from fnlkit.audits.server.heads import make_heads
 from fnlkit.audits.server.results import Names
 from fnlkit.core.errors import WorkStopped
 from fnlkit.datasets import columns as features
+from fnlkit.federated.server.admission import least_of
 from fnlkit.sites.audit import FIRST, NOISY_FIRST, NOISY_SECOND, SCATTERED, SECOND, scale_of, sends
 from fnlkit.sites.project import FEWEST
 from fnlkit.sites.site.audit import judge, judge_with_noise, summarize, summarize_with_noise
@@ -48,10 +49,10 @@ def run(remote: Any, task: "Task") -> dict[str, Any]:
     declared = sends(task)
 
     def must_remain(sites: list[int]) -> None:
-        if len(sites) < (least := max(FEWEST, math.ceil(task.settings.min_replies * about.sites))):
+        if len(sites) < (least := max(FEWEST, least_of(task.settings.min_replies, about.sites))):
             raise WorkStopped(
                 f"{len(sites)} of {about.sites} sites remain, and this task requires {least} (min_replies); lost: "
-                f"{remote.describe_lost()}; start these sites, then run the same command"
+                f"{remote.describe_lost()}; {remote.sites.repair}, then run the same command"
             )
 
     def impossible(k: int, arrays: dict[str, np.ndarray]) -> str:

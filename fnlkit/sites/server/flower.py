@@ -20,6 +20,7 @@ class FlowerTransport:
     """
 
     named, poll_seconds = False, 0.3
+    repair = "start these sites (start.sh)"
 
     def __init__(self, grid: Any):
         self.grid = grid

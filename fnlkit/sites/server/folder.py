@@ -11,7 +11,7 @@ from typing import Any
 
 from fnlkit.artifacts import saving
 from fnlkit.artifacts.paths import display_path
-from fnlkit.core.errors import WorkStopped, list_names
+from fnlkit.core.errors import InputError, WorkStopped, list_names
 from fnlkit.sites.message_files import read_file
 
 
@@ -55,8 +55,11 @@ class Folder:
     """
 
     named = True
+    repair = "replace their .reply files, after they have answered again, or leave them out (`without`)"
 
     def __init__(self, folder: str | os.PathLike[str], names: Sequence[str]):
+        if os.path.exists(folder) and not os.path.isdir(folder):
+            raise InputError(f"{display_path(folder)} is a file; name a folder for requests and replies", parameter="folder")
         self.journal, self.names = Journal(folder), list(names)
 
     def peers(self) -> dict[str, str]:

@@ -34,6 +34,7 @@ class Roster:
     ----------
     transport : object
         Carries messages: peers(), the connected peers with their identity, and exchange(contents, limit, ...), the replies.
+        Its `repair` states what to do if sites are lost.
         See fnlkit.sites.server.flower.FlowerTransport.
     task : fnlkit.sites.project.Task
     run : str
@@ -88,7 +89,8 @@ class Roster:
         self.sizes: dict[int, int] = {}
         self.versions: dict[int, Any] = {}
         self._heard: set[Any] = set()
-        self.admitted = [k for k in range(self.count) if not any(keys) or keys[k]]
+        self.repair = transport.repair
+        self.admitted = [k for k in range(self.count) if transport.named or not any(keys) or keys[k]]
         self._owners = {key: k for k, key in enumerate(keys) if key}
         if transport.named:  # the transport identifies a peer as a site
             self._owners = {name: k for k, name in enumerate(self.names)}
@@ -153,7 +155,7 @@ class Roster:
         steps = (
             (refused, "refused", "remove the cause at each site"),
             (silent, "no answer in time", "look at the log of the start command, or raise `wait`"),
-            (absent, "not connected", "start these sites (start.sh), or raise `wait`"),
+            (absent, "not connected", f"{self.repair}, or raise `wait`"),
         )
         parts = [f"{state} ({self._join_names(some)}): {step}" for some, state, step in steps if some]
         return "; ".join([*parts, "then run the same command"])

@@ -26,6 +26,7 @@ from fnlkit.federated.client import private_counts, scaling
 from fnlkit.federated.client.client import ClientList
 from fnlkit.federated.client.inputs import Inputs, weight_type
 from fnlkit.federated.client.network import Model
+from fnlkit.federated.server.admission import least_of
 from fnlkit.federated.server.clients import TooManyLost
 from fnlkit.sites import scale
 from fnlkit.sites.network import network_of
@@ -112,6 +113,11 @@ def prepare(project: "Project", options: Options) -> "Task":
         raise InputError(f"task audit: compares at least {FEWEST} sites, and the project has {project.sites}")
     if task.name == "evaluate" and not options.run:
         raise InputError("run: names no run to evaluate; give the output of the task train")
+    for name, value, of in (("run", options.run, "evaluate"), ("server_data", options.server_data, "train")):
+        if value and task.name != of:
+            raise InputError(f"is for the task {of}, and this is the task {task.name}; leave it out", parameter=name)
+    if task.name == "evaluate":
+        _read_run(task, options)
     if task.name != "train" and os.path.exists(options.output):
         raise InputError(f"output {options.output}: there is a finished result already; move it away or name another file")
     return task
@@ -186,7 +192,7 @@ def over(sites: Roster, task: "Task", options: Options) -> dict[str, Any]:
         If too few sites remain. The message names the lost sites.
     """
     names, count = task.project.names, task.project.sites
-    least = max(1, math.ceil(task.settings.min_replies * count))
+    least = least_of(task.settings.min_replies, count)
     present = sites.gather(least)
     lost = {k: sites.cause(k) for k in range(count) if k not in present}
     tries: Counter[int] = Counter()
@@ -213,7 +219,7 @@ def over(sites: Roster, task: "Task", options: Options) -> dict[str, Any]:
                 named = "; ".join(f"{names[k]}: {reason}" for k, reason in sorted(lost.items()))
                 raise WorkStopped(
                     f"{len(present)} of {count} sites remain, and this task requires {least} (min_replies); "
-                    f"lost: {named}; start these sites, then run the same command"
+                    f"lost: {named}; {sites.repair}, then run the same command"
                 ) from None
             continue
         about: dict[str, Any] = {"kind": KIND, "task": task.name, "covers": [names[k] for k in present]}
@@ -257,15 +263,24 @@ def _session(remote, task, sends, inputs, model=None):
 
 
 def _run_evaluate(remote, task, options):
-    run, about = Run.read(options.run), task.project
-    network = network_of(task, about.input_shape)
-    if run.weights.numel() != network.size or run.settings["model"] != task.settings.model:
-        raise InputError(f"run {options.run}: its model is {run.settings['model']}, not {task.settings.model} of this project")
+    about = task.project
+    model = _read_run(task, options)
     inputs = Inputs(about.kind == "image", tuple(about.mean), tuple(about.std), weight_type(task.settings.precision), "cpu")
-    ask, federation = _session(remote, task, private_counts.SENDS, inputs, Model(network, run.weights))
+    ask, federation = _session(remote, task, private_counts.SENDS, inputs, model)
     replies = ask(private_counts.reply_tested, sides={"groups": federation.classes + 1}, compare=private_counts.implausible)
     agreement = scores(private_counts.ranges(*(replies[name].numpy() for name in private_counts.SENDS)), federation.names)
     return {"run": os.path.abspath(options.run), "classes": list(about.classes), **agreement}
+
+
+def _read_run(task, options):
+    """Read the model of the run to evaluate."""
+    run, network = Run.read(options.run), network_of(task, task.project.input_shape)
+    if run.weights.numel() != network.size or run.settings["model"] != task.settings.model:
+        raise InputError(
+            f"run {options.run}: its model is {run.settings['model']}, not {task.settings.model} of this project; name the "
+            "output of the task train of this project"
+        )
+    return Model(network, run.weights)
 
 
 def _run_scale(remote, task, options):
