@@ -2,11 +2,19 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fnlkit.core import registry
 from fnlkit.core.declarations import Sent, declaration
-from fnlkit.core.spec import Spec
+from fnlkit.core.errors import InputError
+from fnlkit.core.spec import Spec, parse
+
+if TYPE_CHECKING:
+    from fnlkit.experiment.settings import Settings
+
+# Components that methods with a need do not use, and the reason.
+_NO_MODELS = dict.fromkeys(("optimizer", "aggregator"), "averages no models")
+_IDLE = {"own": _NO_MODELS, "linear": _NO_MODELS | {"selector": "reads sums of all clients"}}
 
 
 @dataclass(frozen=True)
@@ -59,6 +67,14 @@ class BoundMethod:
         """Description of the first reply that reveals samples unless only the sum over clients is known, or None."""
         all_sent = (sent for _, sends in self.list_replies() for sent in (sends or {}).values())
         return next((sent.what for sent in all_sent if sent.sum_only), None)
+
+    def refuse_idle(self, settings: "Settings") -> None:
+        """Raise InputError if a setting names a component that the method does not use."""
+        for need in self.needs & _IDLE.keys():
+            for name, reason in _IDLE[need].items():
+                chosen, default = (parse(getattr(of, name)) for of in (settings, type(settings)))
+                if chosen != default:
+                    raise InputError(f"`{name}` {chosen}: {settings.method} {reason}; omit `{name}`")
 
     def budget(self, rounds: int) -> list[Any]:
         """Part of the schedule that depends on `rounds`, one entry per stage.

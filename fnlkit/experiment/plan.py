@@ -260,11 +260,7 @@ class Plan:
     def _check_components(self, facts: RunFacts) -> None:
         """Raise InputError if loss, optimizer or aggregator do not fit the method, the classes, the network or the cohort."""
         suits(self.loss, facts.classes)
-        if "own" in self.needs:
-            for name, idle in (("optimizer", "fedavg"), ("aggregator", "mean")):
-                chosen = parse(getattr(self.settings, name))
-                if chosen != Spec(idle):
-                    raise InputError(f"`{name}` {chosen}: {self.settings.method} averages no models; omit `{name}`")
+        self.method.refuse_idle(self.settings)
         must_suit = getattr(self.make_optimizer(), "suits", None)
         if must_suit:  # a user's optimizer does not have to define it
             must_suit(facts.network)

@@ -189,6 +189,8 @@ def solve(
     """
     if resume is not None:
         _must_equal(resume, federation, dataset, settings)
+    method = BoundMethod.of(settings.method)
+    method.refuse_idle(settings)
     start = time.monotonic()
     if len(federation.client_offsets) < 2:
         raise InputError("the federation has no clients yet; pipe it through `fnlkit partition -` first")
@@ -253,7 +255,7 @@ def solve(
             "frozen": None,
             "pair": False,
             "committee": 0,
-            "needs": sorted(BoundMethod.of(settings.method).needs),
+            "needs": sorted(method.needs),
             "own": {},
             "provenance": [*federation.meta.get("provenance", []), *provenance],
             "selection": None,

@@ -158,6 +158,7 @@ def fedrn(
     -------
     expertise (N,) each round, of the clients visited so far.
     """
+    opt.fit.refuse_mixup("fedrn")
     warmup, count = max(1, warmup_rounds(warmup, rounds)), len(clients)  # a model must be trained once before it scores samples
     expertise, known, outputs = np.zeros(count), np.zeros(count, bool), np.zeros((count, clients.classes))
     reply = partial(reply_reliability, seed=clients.seed)

@@ -139,6 +139,7 @@ def confident_learning(
     start, patience, compare, ties, accuracy, latest : int, str
         As in `fedefc`; unused with local_epochs.
     """
+    opt.fit.refuse_mixup("confident-learning")
     if local_epochs:
         replies = clients.round(np.arange(len(clients)), model, opt.fit.changed(epochs=local_epochs), prune)
         yield Round(model, "pruning", replies)

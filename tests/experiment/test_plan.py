@@ -44,6 +44,8 @@ RULES = {
     "requires test or held-out samples": ({"select": "label-wave"}, {"evaluated": 0}),
     "requires held-out samples at the clients": ({"select": "nes"}, {"held_out": 0}),
     "local averages no models; omit `optimizer`": ({"method": "local", "optimizer": "feddyn"}, {}),
+    "fedsums averages no models; omit `optimizer`": ({"method": "fedsums", "optimizer": "fedprox"}, {}),
+    "lda reads sums of all clients; omit `selector`": ({"method": "lda", "selector": "poisson"}, {}),
     "krum needs rounds of": ({"aggregator": "krum"}, {"cohort": 2}),
     "a round has 2 clients": ({"protect": "secagg"}, {"cohort": 2}),
 }

@@ -137,7 +137,7 @@ def test_views_are_the_same_samples_twice():
         assert wide[: 2 * len(real)].tolist() == [*real, *real] and (wide[2 * len(real) :] == -1).all()
 
 
-@pytest.mark.parametrize("method", ["jointopt", "selfie", "fedlsr", "rofl", "fedelc"])
+@pytest.mark.parametrize("method", ["jointopt", "selfie", "fedlsr", "rofl", "fedelc", "fedrn", "confident-learning"])
 def test_labels_of_a_methods_own_are_not_mixed(method):
     with pytest.raises(InputError, match=f"{method} has separate labels"):
         train(method=method, rounds=1, fit=Fit(epochs=1, mixup=1.0))

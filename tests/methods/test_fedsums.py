@@ -322,6 +322,7 @@ def test_the_network_becomes_a_linear_head_or_the_run_is_refused(tmp_path):
     refuse(
         "fnlkit train f.npz --method fedsums --model lenet5 -o r.pt", tmp_path, "--model lenet5: fedsums computes a linear head"
     )
+    refuse("fnlkit train f.npz --method fedsums --aggregator median -o r.pt", tmp_path, "fedsums averages no models")
 
 
 def test_blocks_of_clients_give_the_weights_of_the_sequential_engine():
