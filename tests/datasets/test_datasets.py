@@ -165,7 +165,7 @@ def test_broken_idx_files(tmp_path, bad):
 
 def test_an_idx_bomb_is_not_unpacked(tmp_path):
     mnist_files(tmp_path / "cache/MNIST/raw")
-    squeeze = zlib.compressobj(9, wbits=31)
+    squeeze = zlib.compressobj(1, wbits=31)
     bomb = b"".join(squeeze.compress(bytes(2**20)) for _ in range(80)) + squeeze.flush()
     (tmp_path / "cache/MNIST/raw/train-images-idx3-ubyte.gz").write_bytes(bomb)
     with pytest.raises(InputError, match="truncated, or larger than"):

@@ -16,13 +16,13 @@ load = cache(datasets.load)
     ("name", "checksum"),
     [
         ("mriqc", "e78c6b869e21ea6b93e9f82d0b478780ec7e70bca2cb62a4b1ffd4f3e209acf1"),
-        ("mriqc(label=rater_3)", "1572bfaf"),
+        ("mriqc(label=rater_1)", "372c8d96"),
         ("heart", "0f8fd84f"),
         ("heart(flamby=true)", "151d44b6"),
     ],
 )
 def test_the_samples_and_labels_are_fixed(name, checksum, no_connection):
-    data = datasets.load(name)
+    data = load(name)
     assert data.name == name and data.kind == "vector" and data.checksum.startswith(checksum)
 
 

@@ -154,17 +154,15 @@ def with_gold():
     return fed
 
 
+SMALL = {"fraction": 1.0, "epochs": 1, "batch_size": 60, "model": "mlp(hidden=[8])", "engine": "sequential", "say": None}
+
+
 @pytest.mark.parametrize(
-    "options",
-    [
-        {"select": "best-holdout"},
-        {"method": "auto(of=[fedavg, fedlsr], folds=2)"},
-        {"measure": "holdout"},
-    ],
+    "options", [{"select": "best-holdout"}, {"method": "auto(of=[fedavg, fedlsr], folds=2)"}, {"measure": "holdout"}]
 )
 def test_stored_predictions_equal_those_of_the_network(with_gold, options, tmp_path):
     """Also for the model of a chosen round and for a committee; with `measure` holdout, training reads no test sample."""
-    run = fnlkit.train(with_gold, **{"rounds": 2, "fraction": 1.0, "epochs": 1, "engine": "sequential", "say": None} | options)
+    run = fnlkit.train(with_gold, **SMALL | {"rounds": 2} | options)
     run.write(tmp_path / "run.pt")
     stored = Run.read(tmp_path / "run.pt", state=False)
     assert set(stored.predicted) == {"held_out", "gold"} | ({"test"} if options != {"measure": "holdout"} else set())
