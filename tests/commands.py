@@ -35,12 +35,28 @@ def shell(command, folder, **options):
     )  # fmt: skip
 
 
+def call(*arguments):
+    """Run one command in this process with the streams of the test; return its exit code."""
+    try:
+        main(list(map(str, arguments)))
+    except SystemExit as end:
+        return end.code or 0
+
+
 def wait_until(check):
     """Call `check` until it returns a true value or LIMIT is over; return its last value."""
     until = time.monotonic() + LIMIT
     while not (found := check()) and time.monotonic() < until:
         time.sleep(0.02)
     return found
+
+
+def has_ended(pid):
+    """Whether a process has ended, also if its parent has not asked for its exit code."""
+    try:
+        return "Z" in Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return True
 
 
 class Done(NamedTuple):

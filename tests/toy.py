@@ -100,7 +100,7 @@ def train(
 ):
     """Run a method on the toy federation; return (federation, last model, rounds yielded)."""
     fed, model = toy(engine, **{"network": fitting(Net, method), **settings})
-    fit = fit or Fit(epochs=2, lr=0.1, batch_size=8)
+    fit = fit or Fit(epochs=2, lr=0.1, batch_size=20)
     opt = registry.optimizer(optimizer, fit, aggregate=registry.aggregator(aggregator))
     select = registry.selector(selector, fraction)
     program = registry.method(method)(fed, model, opt, select, rounds=rounds)

@@ -318,13 +318,6 @@ def test_picking_an_array():
         files.pick(arrays, "worst_label", "l.pt")
 
 
-def test_reading_an_npz_imports_no_torch(tmp_path):
-    files.write(sample(), tmp_path / "x.npz")
-    path = str(tmp_path / "x.npz")
-    program = f"import sys; from fnlkit.artifacts import files; files.read({path!r}); print('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout == "False\n"
-
-
 def test_ctrl_c_while_the_temporary_is_made_leaves_nothing(tmp_path, monkeypatch):
     really = os.open
 

@@ -46,23 +46,23 @@ def problem(seed=0, count=8, size=24, classes=4, public=0):
 
 
 def settings(method="fedavg", **values):
-    defaults = {"model": "mlp(hidden=[8])", "rounds": 12, "fraction": 0.25, "epochs": 2, "batch_size": 8, "lr": 0.05}
+    defaults = {"model": "mlp(hidden=[8])", "rounds": 12, "fraction": 0.25, "epochs": 2, "batch_size": 24, "lr": 0.05}
     return Settings(method=method, **(defaults | values))
 
 
-def finish(federation, dataset, chosen, stop_after=None, resume=None, engine="sequential", **options):
-    """Run an experiment; with `stop_after` press Ctrl-C in that round and return what the checkpoint left."""
+def finish(federation, dataset, chosen, stop_after=None, resume=None, engine="sequential", make=Experiment, **options):
+    """Run an experiment; with `stop_after` press Ctrl-C in that round and return what the checkpoint left, or None."""
     left = []
 
     def on_round(row):
         if stop_after is not None and row["round"] == stop_after:
             raise KeyboardInterrupt
 
-    experiment = Experiment(federation, dataset, chosen, engine=engine, resume=resume, **options)
+    experiment = make(federation, dataset, chosen, engine=engine, resume=resume, **options)
     try:
         return experiment.run(on_round=on_round, checkpoint=left.append, checkpoint_every=1000)
     except KeyboardInterrupt:
-        return left[-1]
+        return left[-1] if left else None
 
 
 def same(a, b):

@@ -348,15 +348,8 @@ def test_one_nan_anywhere_is_found(classes):
     np.testing.assert_array_equal(found, naive.count_matrix(probs, labels, limits))
 
 
-def test_rows_that_are_no_probabilities_are_refused():
-    logits = np.random.default_rng(0).normal(size=(20, 4)) * 3
-    labels = np.arange(20) % 4
-    chances = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
-    for kernel in (kernels.count_matrix, kernels.class_thresholds):
-        kernel(chances, labels)
-        for wrong in (logits, logits - (logits.sum(1, keepdims=True) - 1) / 4, 2 * chances, chances * np.inf):
-            with pytest.raises(InputError, match="`probs`"):
-                kernel(wrong, labels)
+def test_matrices_whose_rows_are_no_probabilities_are_refused():
+    """Rows of `probs`: test_every_row_must_be_a_distribution of test_mixture.py."""
     T = np.eye(3)
     kernels.invert_transition(np.stack([T, T]))
     for wrong in (2 * T, np.array([[0.5, 0.5, 0], [-0.5, 1.5, 0], [0, 0, 1]])):

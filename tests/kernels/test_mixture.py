@@ -159,6 +159,7 @@ def test_every_row_must_be_a_distribution(check, dtype, classes):
             (lambda p: np.log(p), "apply softmax to logits first"),
             (lambda p: p + np.array([2, -2] + [0] * (classes - 2), dtype), "must hold probabilities"),
             (lambda p: p * dtype(np.nan), "NaN, found one at row"),
+            (lambda p: p * dtype(np.inf), "`probs`"),
         ):
             wrong = probs.copy()
             wrong[row] = change(wrong[row])
@@ -196,33 +197,6 @@ def test_counts_are_cleanlabs_and_fedefcs(golden, case):
         # Equal counts of a row have equal remainders; which is rounded up hung on an unstable sort there (case F).
         np.testing.assert_array_equal(np.sort(calibrated.T, 1), np.sort(expected, 1))
         assert (calibrated.T != expected).sum() <= (4 if case == "F" else 0)
-
-
-@pytest.mark.parametrize("case", "ABCF")
-def test_transitions_are_fedefcs(golden, case):
-    record = golden("fedefc_transition_and_loss")
-    probs, labels = record[f"{case}_pred_probs"], record[f"{case}_labels"]
-    counts = kernels.count_matrix(probs, labels)
-    np.testing.assert_allclose((counts / counts.sum(1, keepdims=True)).T, record[f"{case}_T_compensate0"], rtol=1e-9)
-    weighted = kernels.count_matrix(probs, labels, class_weights="labels")
-    sums = weighted.sum(1, keepdims=True)
-    # With weights the code also transposes, so its rows are true classes like ours.
-    weighted = np.divide(weighted, sums, out=np.zeros_like(weighted), where=sums > 0)
-    np.testing.assert_allclose(weighted, record[f"{case}_T_compensate1"], rtol=1e-9)
-
-
-def test_inverse_is_numpys(golden):
-    # Recorded matrices have columns that sum to 1: the transpose of ours.
-    matrix = golden("count_matrix_cleanlab_fedefc")["F_noise_matrix"].T
-    np.testing.assert_allclose(kernels.invert_transition(matrix)[0], np.linalg.inv(matrix), rtol=1e-9)
-
-
-@pytest.mark.parametrize("k", [1, 5, 10, 100])
-def test_votes_are_fedlns(golden, k):
-    record = golden("fedln")
-    votes, _ = kernels.knn_vote(record["knn_features"], record["knn_labels"], k=k, include_self=True, ties="lowest")
-    np.testing.assert_array_equal(votes, record[f"knn_k{k}_pred"])
-    np.testing.assert_allclose((votes != record["knn_labels"]).mean(), record[f"knn_k{k}_est"], atol=1e-12)
 
 
 def test_votes_of_ties_and_of_missing_classes(golden):

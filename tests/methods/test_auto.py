@@ -7,9 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-import fnlkit
-from benchmarks.small_tables import small_table
-from fnlkit.artifacts.run import Run
 from fnlkit.core.errors import InputError
 from fnlkit.datasets.folds import assign_folds, without
 from fnlkit.experiment import Experiment
@@ -21,24 +18,14 @@ from fnlkit.kernels.committees import correct_agreement, find_weights, fit_trans
 from fnlkit.models.committee import Committee
 from fnlkit.results.evaluation import summary
 from fnlkit.results.scores import predictions
-from fnlkit.simulate import noise
+from tests.experiment import test_experiment as experiment
 from tests.experiment.test_experiment import problem, reread, same, settings
 
 TWO = "auto(of=[fedavg, flr(strength=2)], folds=3)"
 
 
-def finish(given, chosen, stop_after=None, resume=None, **options):
-    left = []
-
-    def on_round(row):
-        if stop_after is not None and row["round"] == stop_after:
-            raise KeyboardInterrupt
-
-    experiment = CrossFit(*given, chosen, engine="sequential", resume=resume, **options)
-    try:
-        return experiment.run(on_round=on_round, checkpoint=left.append)
-    except KeyboardInterrupt:
-        return left[-1] if left else None
+def finish(given, chosen, **options):
+    return experiment.finish(*given, chosen, make=CrossFit, **options)
 
 
 @cache
@@ -245,19 +232,8 @@ def test_auto_as_a_stage_of_another_method_is_refused():
             make_experiment(*problem(), settings(method), engine="sequential")
 
 
-def table(folder, model_noise, method, seed, **more):
-    """Return a run on a small table of wines, with the settings of the recipe `league`."""
-    np.savez(folder / "wine.npz", **small_table("wine", sites=4, rows=30))
-    clean = fnlkit.partition(folder / "wine.npz", "sites", seed=seed, say=None)
-    federation = noise.inject(clean, model_noise, seed=seed)
-    options = {"rounds": 30, "fraction": 0.5, "epochs": 5, "batch_size": 10, "lr": 0.01, "momentum": 0.5, "seed": seed}
-    return fnlkit.train(federation, method=method, model="mlp(hidden=[128])", ledger="none", say=None, **options | more)
-
-
 def test_with_the_defaults_auto_reads_the_methods_that_it_names(tmp_path):
-    run = table(tmp_path, "symmetric(eta=0.3)", "auto(folds=2)", 0, rounds=6)
-    path = str(tmp_path / "run.pt")
-    run.write(path)
-    names = {name.removeprefix("weight_") for name in Run.read(path).history[-1] if name.startswith("weight_")}
+    run = reread(finish(problem(), settings("auto(folds=2)", rounds=2, epochs=1)), tmp_path)
+    names = {name.removeprefix("weight_") for name in run.history[-1] if name.startswith("weight_")}
     assert names == {"fedavg", "rofl", "fedefc", "confident-learning", "fedem"}
-    assert "fedem" in summary(Run.read(path))["choice"]
+    assert "fedem" in summary(run)["choice"]

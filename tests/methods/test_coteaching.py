@@ -71,7 +71,7 @@ def test_a_round_is_two_optimizers_that_exchange_samples():
 def fed_fit():
     from fnlkit.federated.client.training import Fit
 
-    return Fit(epochs=2, lr=0.1, batch_size=8)
+    return Fit(epochs=2, lr=0.1, batch_size=20)
 
 
 def test_a_pair_predicts_by_the_mean_of_its_probabilities():

@@ -91,7 +91,7 @@ def run(method, *, people=None, rounds=8, optimizer="fedavg", engine="sequential
         network = Network((fitting(Net, method) if isinstance(method, str) else Net)(), dtype=torch.float64)
     fed = make(engine, people, network, people[0].inputs, seed=seed)
     fed.public, fed.sends = public(), Plan.of(Settings(method=method)).sends if isinstance(method, str) else None
-    opt = registry.optimizer(optimizer, fit or Fit(epochs=2, lr=0.1, batch_size=8))
+    opt = registry.optimizer(optimizer, fit or Fit(epochs=2, lr=0.1, batch_size=20))
     model = Model(network, network.flat.clone())
     program = (registry.method(method) if isinstance(method, str) else method)(
         fed, model, opt, registry.selector("uniform", 0.5), rounds=rounds

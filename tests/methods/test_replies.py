@@ -204,7 +204,7 @@ def test_a_client_that_missed_a_stages_only_round(method):
     fed, model = toy(count=6)
     for client in fed.members:
         client.rows |= {"input/true": 0 * client.y, "input/embedding": client.x.float()}
-    opt = registry.optimizer("fedavg", Fit(epochs=1, lr=0.1, batch_size=8))
+    opt = registry.optimizer("fedavg", Fit(epochs=1, lr=0.1, batch_size=40))
     program = registry.method(method)(fed, model, opt, registry.selector("uniform", 1.0), rounds=6)
     visit, only, steps = fed.engine.run, [], []
 
@@ -274,7 +274,7 @@ def run_lossy(method, *, before=(), rounds=12, fraction=0.5, min_replies=0.5, co
         if lost and lost(client.id, visits[client.id]):
             raise ValueError(f"a sample of mine: {client.x[0].tolist()}")
 
-    opt = registry.optimizer("fedavg", Fit(epochs=1, lr=0.1, batch_size=8), before=(breaks, *before))
+    opt = registry.optimizer("fedavg", Fit(epochs=1, lr=0.1, batch_size=40), before=(breaks, *before))
     program = registry.method(method)(fed, model, opt, registry.selector("uniform", fraction), rounds=rounds)
     return fed, list(program), visits
 

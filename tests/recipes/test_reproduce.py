@@ -12,7 +12,6 @@ import sys
 from concurrent.futures import Executor, Future
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -27,7 +26,7 @@ from fnlkit.core.errors import InputError, WorkStopped
 from fnlkit.pipeline import training
 from fnlkit.recipes import recipe, running
 from fnlkit.recipes.jobs import expand
-from tests.commands import LIMIT, fnlkit, refuse, succeed, wait_until
+from tests.commands import LIMIT, fnlkit, has_ended, refuse, succeed, wait_until
 
 TINY = """
 title = "tiny"
@@ -368,13 +367,6 @@ def _trains(folder):
             return int(lock.read_text())
 
 
-def _ended(process):
-    try:
-        return "Z" in Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0]
-    except OSError:
-        return True
-
-
 @pytest.mark.parametrize(("sign", "code"), [(signal.SIGTERM, 143), pytest.param(signal.SIGKILL, -9, marks=pytest.mark.slow)])
 def test_a_recipe_ends_with_its_children(sign, code, tmp_path):
     """A signal to the parent alone, whose children notice; each start of real processes takes seconds."""
@@ -395,7 +387,7 @@ def test_a_recipe_ends_with_its_children(sign, code, tmp_path):
     parent.send_signal(sign)
     assert parent.wait(LIMIT) == code, parent.stderr.read()
     parent.stderr.close()
-    assert wait_until(partial(_ended, child))
+    assert wait_until(partial(has_ended, child))
     (run,) = (tmp_path / "runs").glob("*.pt")
     assert not Run.read(str(run)).finished
 

@@ -66,18 +66,27 @@ def server(folder=None, ahead=0.0, reply="HTTP/1.1 404 Not Found\r\ndate: {date}
         assert not thread.is_alive()
 
 
-@pytest.mark.parametrize("days, problem", [(0, None), (-500, "has expired"), (30, "not yet valid")])
-def test_a_certificate_is_accepted_only_in_its_time(tmp_path, monkeypatch, days, problem):
+SERVERS = [
+    (0, {}, None, ""),
+    (-500, {}, InputError, "has expired"),
+    (30, {}, InputError, "not yet valid"),
+    # Clocks may differ by a few seconds if the client's is ahead, and by minutes if it is behind.
+    (0, {"ahead": 1}, None, ""),
+    (0, {"ahead": -200}, None, ""),
+    (0, {"ahead": 8}, InputError, "ahead of"),
+    (0, {"ahead": -400}, InputError, "behind"),
+    (0, {"ahead": 1e9}, InputError, "ahead of"),
+    (0, {"reply": ""}, WorkStopped, "does not answer"),  # as a server that stops
+    (0, {"reply": "hello\r\n"}, InputError, "another program"),
+    (0, {"reply": "HTTP/1.1 404 Not Found\r\ndate: today\r\ncontent-length: 0\r\n\r\n"}, InputError, "another program"),
+]
+
+
+@pytest.mark.parametrize(("days", "options", "error", "problem"), SERVERS)
+def test_a_server_needs_a_valid_certificate_a_similar_clock_and_a_reply(tmp_path, monkeypatch, days, options, error, problem):
     folder = certificates(tmp_path / "server", monkeypatch, days)
-    with server(folder) as address, contextlib.nullcontext() if problem is None else pytest.raises(InputError, match=problem):
-        connection.test(address, folder / "ca.crt")
-
-
-@pytest.mark.parametrize("ahead, problem", [(1, None), (-200, None), (8, "ahead of"), (-400, "behind"), (1e9, "ahead of")])
-def test_clocks_may_differ_by_a_few_seconds(tmp_path, monkeypatch, ahead, problem):
-    folder = certificates(tmp_path / "server", monkeypatch)
-    stops = contextlib.nullcontext() if problem is None else pytest.raises(InputError, match=problem)
-    with server(folder, ahead) as address, stops:
+    stops = pytest.raises(error, match=problem) if error else contextlib.nullcontext()
+    with server(folder, **options) as address, stops:
         connection.test(address, folder / "ca.crt")
 
 
@@ -95,17 +104,6 @@ def test_other_servers_are_refused_and_a_missing_server_is_no_input_error(tmp_pa
     for wrong in ("host", ":80", "host:", "host:eighty", "host:70000"):
         with pytest.raises(InputError, match="HOST:PORT"):
             connection.test(wrong, ours / "ca.crt")
-
-
-@pytest.mark.parametrize("reply, error, problem", [
-    ("", WorkStopped, "does not answer"),  # as a server that stops
-    ("hello\r\n", InputError, "another program"),
-    ("HTTP/1.1 404 Not Found\r\ndate: today\r\ncontent-length: 0\r\n\r\n", InputError, "another program"),
-])  # fmt: skip
-def test_unexpected_replies(tmp_path, monkeypatch, reply, error, problem):
-    folder = certificates(tmp_path / "server", monkeypatch)
-    with server(folder, reply=reply) as address, pytest.raises(error, match=problem):
-        connection.test(address, folder / "ca.crt")
 
 
 def start(folder, **programs):

@@ -146,22 +146,16 @@ def test_a_site_gives_one_reply_to_one_message_of_an_audit(audited, tmp_path):
     assert ask(deployed, audit.judge, received=other, run="f" * 16) == "release"
 
 
-def test_counts_of_an_audit_are_multiples_of_five_whatever_the_step_computes(audited, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("more", "words"), [({"low": np.array(3)}, "multiples of 5"), ({"sums": np.zeros((10, 16))}, "no reply of this request")]
+)
+def test_other_replies_than_those_of_the_request_stay_at_the_site(more, words, audited, tmp_path, monkeypatch):
+    """Counts are multiples of 5; sums leave in the first reply of an audit, not in the second."""
     right = judging.judge
-    monkeypatch.setattr(judging, "judge", lambda *given, **more: right(*given, **more) | {"low": np.array(3)})
+    monkeypatch.setattr(judging, "judge", lambda *given, **options: right(*given, **options) | more)
     deployed = Judged(audited, tmp_path)
     assert ask(deployed, audit.judge, received=HEAD) == "undeclared"
-    assert "multiples of 5" in lines(deployed)[0]["told"]["refused"] and not memory_of(tmp_path)
-
-
-def test_a_reply_of_another_step_of_the_task_stays_at_the_site(audited, tmp_path, monkeypatch):
-    """Sums leave in the first reply of an audit, not in the second one, which answers another request."""
-    right = judging.judge
-    sums = np.zeros((10, 16))
-    monkeypatch.setattr(judging, "judge", lambda *given, **more: right(*given, **more) | {"sums": sums})
-    deployed = Judged(audited, tmp_path)
-    assert ask(deployed, audit.judge, received=HEAD) == "undeclared"
-    assert "no reply of this request" in lines(deployed)[0]["told"]["refused"] and not memory_of(tmp_path)
+    assert words in lines(deployed)[0]["told"]["refused"] and not memory_of(tmp_path)
 
 
 def test_a_site_permits_the_values_that_a_step_declares():
@@ -373,7 +367,7 @@ def test_parameters_of_a_message_are_those_that_the_site_agreed_to(project, step
 )
 def test_steps_of_an_honest_server_meet_the_agreed_limits(method, optimizer, monkeypatch):
     """The table follows from the code of the method: a run sends no step that it lacks, and a site finds each step by name."""
-    settings = Settings(method=method, optimizer=optimizer, rounds=6, epochs=2, lr=0.1, batch_size=8)
+    settings = Settings(method=method, optimizer=optimizer, rounds=6, epochs=2, lr=0.1, batch_size=20)
     about = {"names": ["a", "b", "c"], "keys": [], "tasks": ["train"], "kind": "image", "shape": [8, 8, 1]}
     described = project.Project(**about, mean=[], std=[], classes=["a", "b"], settings={})
     task = project.Task("train", described, settings, Plan.of(settings))

@@ -47,7 +47,7 @@ KINDS = {
 ENGINES = ("stacked", "fused", pytest.param("fused-double", marks=pytest.mark.slow))
 DRIFTING = ("fedavg", "fedprox", "feddyn")
 SELECTORS = ("uniform", "power-of-choice(d=4)")
-FIT = Fit(epochs=2, lr=0.1, batch_size=8)
+FIT = Fit(epochs=2, lr=0.1, batch_size=16)
 mlp = partial(build, "mlp(hidden=[12])", input_shape=(toy.FEATURES,), classes=toy.CLASSES)
 
 

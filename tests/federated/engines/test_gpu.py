@@ -174,7 +174,8 @@ def test_as_many_clients_train_at_once_as_fit_into_half_of_the_free_memory(share
 ])  # fmt: skip
 def test_two_runs_of_a_seed_are_equal(device, model, precision, noisy, tmp_path):
     """FedCorr predicts on clients, mixes, corrects labels and changes the loss of local training."""
-    line = f"fnlkit train {noisy} --method fedcorr --rounds 12 --fraction 0.25 --epochs 1 --engine stacked --device {device}"
+    short = "--rounds 12 --fraction 0.25 --epochs 1 --batch-size 60"
+    line = f"fnlkit train {noisy} --method fedcorr {short} --engine stacked --device {device}"
     runs = []
     for name in ("first.pt", "second.pt"):
         succeed(f"{line} --model '{model}' --precision {precision} -o {name}", tmp_path)

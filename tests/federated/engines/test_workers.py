@@ -19,7 +19,7 @@ from fnlkit.federated.client.training import Fit
 from fnlkit.federated.engines.stacked import groups_of
 from fnlkit.federated.engines.workers import _separate
 from fnlkit.kernels import get_threads
-from tests.commands import LIMIT, wait_until
+from tests.commands import LIMIT, has_ended, wait_until
 from tests.federated.engines.steps import (
     always_dies,
     counts_threads,
@@ -33,7 +33,7 @@ from tests.federated.engines.steps import (
 from tests.federated.engines.test_engines import mlp
 from tests.toy import Net, toy, train
 
-FIT = Fit(epochs=1, lr=0.1, batch_size=8)
+FIT = Fit(epochs=1, lr=0.1, batch_size=16)
 
 
 def digest(fed, model):
@@ -62,7 +62,7 @@ def staffed(tmp_path_factory):
         fed.close()
         found = list(folder.iterdir())
         assert found and len(os.listdir("/proc/self/fd")) == opened
-        assert not any(_runs(path.name) for path in found)
+        assert all(has_ended(path.name) for path in found)
 
 
 # Starting workers takes seconds. FedCorr uses all that workers receive and return.
@@ -186,7 +186,7 @@ def test_stopped_workers_are_replaced_with_a_dead_one(staffed, tmp_path):
         os.kill(pid, signal.SIGSTOP)
     os.kill(first, signal.SIGKILL)
     fed.round(range(8), model, step)
-    assert not any(map(_runs, pids)) and not fed.rejected
+    assert all(map(has_ended, pids)) and not fed.rejected
 
 
 def test_a_caller_that_ignores_its_children_keeps_its_workers(tmp_path):
@@ -226,14 +226,7 @@ def test_workers_end_with_their_parent(tmp_path, sign):
     pids = [int(p.name) for p in tmp_path.iterdir()]
     parent.send_signal(sign)
     parent.wait(LIMIT)
-    assert wait_until(lambda: not any(map(_runs, pids)))
-
-
-def _runs(pid):
-    try:
-        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-    except OSError:
-        return False
+    assert wait_until(lambda: all(map(has_ended, pids)))
 
 
 # ---- groups of clients that train at once, and answers of workers
