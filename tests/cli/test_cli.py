@@ -90,6 +90,12 @@ def test_a_group_without_a_command_prints_help(words, tmp_path):
         ("fnlkit train --rounds many {noisy}", "'many' is not a valid integer"),
         ("fnlkit train --engine warp {noisy}", "unknown engine 'warp'"),
         ("fnlkit train {noisy} --resume {noisy}", "noisy.npz"),
+        ("fnlkit review export {noisy} --client 1 -o r", "no issue scores"),
+        ("fnlkit review import {noisy} none.csv", "none.csv: no such file"),
+        ("fnlkit correct {noisy}", "no noise estimate"),
+        ("fnlkit audit none.npz", "none.npz"),
+        ("fnlkit partition --holdout 1.5", "--holdout"),
+        ("fnlkit partition --gold none.csv", "none.csv"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_2(command, says, noisy, tmp_path):

@@ -131,19 +131,6 @@ def test_audit_review_and_correct(tmp_path):
     assert (labels[mask] == out.given[mask]).all() and (labels != last.given).any()
 
 
-@pytest.mark.parametrize(
-    ("line", "says"),
-    [
-        ("fnlkit review export {noisy} --client 1 -o r", "no issue scores"),
-        ("fnlkit review import {noisy} none.csv", "none.csv: no such file"),
-        ("fnlkit correct {noisy}", "no noise estimate"),
-        ("fnlkit audit none.npz", "none.npz"),
-    ],
-)
-def test_mistakes_are_one_line(line, says, noisy, tmp_path):
-    refuse(line.format(noisy=noisy), tmp_path, says)
-
-
 # ---- the demo prints the commands that it runs, and they find the noisy sites and train
 def test_the_demo_runs_five_commands_and_overwrites_nothing(tmp_path):
     done = succeed("fnlkit demo -o 'my files'", tmp_path)

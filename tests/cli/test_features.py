@@ -15,7 +15,6 @@ from fnlkit.artifacts import files, large
 from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.run import Run
 from fnlkit.artifacts.stored import Stored
-from fnlkit.cli import main
 from fnlkit.encoders.embed import embed
 from fnlkit.encoders.encoding import weights_of
 from fnlkit.encoders.features import with_backbone
@@ -26,15 +25,8 @@ from fnlkit.models.vision import torchvision
 from fnlkit.results.evaluation import test_predictions
 from fnlkit.results.export import export
 from fnlkit.results.predicted import probabilities
+from tests.commands import call
 from tests.tables import parse_csv
-
-
-def call(*arguments):
-    """Run a command in this process; return its exit code."""
-    with pytest.raises(SystemExit) as end:
-        main(list(map(str, arguments)))
-    return end.value.code
-
 
 # A network without pretrained weights, which is on every machine.
 BACKBONE = "torchvision(name=shufflenet_v2_x0_5, weights=random, size=32)"

@@ -208,8 +208,3 @@ def test_test_samples_with_given_labels_are_no_truth_either(own):
         succeed(f"fnlkit partition --dataset {name}.npz --clients 5 | fnlkit train --rounds 1 -o {name}.pt", own)
         row = json.loads(succeed(f"fnlkit evaluate {name}.pt --json", own).stdout)
         assert row["measured"]["test"]["measures"] == word and f"{word}_last" in row and f"class_{word}" in row
-
-
-@pytest.mark.parametrize("line", ["fnlkit partition --holdout 1.5", "fnlkit partition --gold none.csv"])
-def test_mistakes_are_one_line(line, tmp_path):
-    refuse(line, tmp_path, "-")

@@ -13,12 +13,11 @@ import pytest
 
 from fnlkit import datasets
 from fnlkit.artifacts.run import Run
-from fnlkit.cli import main
 from fnlkit.experiment import Experiment
 from fnlkit.experiment.output import lock_output
 from fnlkit.federated.client.losses.correction import inverse_matrix, transition_matrix
 from fnlkit.simulate import noise, partitioning
-from tests.commands import BIN, ENVIRONMENT, LIMIT, fnlkit
+from tests.commands import BIN, ENVIRONMENT, LIMIT, call, fnlkit
 
 SHORT = "--rounds 2 --fraction 0.5 --epochs 1 --batch-size 60 --engine sequential"
 
@@ -192,13 +191,6 @@ def normed(*, input_shape, classes):
 def leaves(*, input_shape, classes):
     sys.exit(0)
 """
-
-
-def call(*arguments):
-    """Run a command in this process and return its exit code."""
-    with pytest.raises(SystemExit) as end:
-        main(list(map(str, arguments)))
-    return end.value.code or 0
 
 
 @pytest.fixture(scope="module")
