@@ -11,7 +11,9 @@ import click
 from fnlkit.core.errors import InputError, WorkStopped, nearest
 from fnlkit.core.retired import refuse_retired
 
-_CALL = re.compile(r"fnlkit\.([a-z]+)\((\w+)=([^()]*)\)")
+_CALL = re.compile(r"fnlkit\.([a-z_]+)\((?:(\w+)=([^()]*)|([A-Z]*))\)")
+# Commands and options with other names than their functions and parameters.
+_NAMES = {"export_review": "review export", "import_review": "review import", "listed": "list"}
 
 
 class Context(click.Context):
@@ -26,7 +28,7 @@ class Context(click.Context):
 def name_options(text: str, command: click.Command | None = None) -> str:
     """Replace parameters in a message of the library by the options of a command, by default the running one.
 
-    A call of the library with one named argument becomes a command.
+    A call of the library with at most one argument becomes a command.
 
     Examples
     --------
@@ -35,6 +37,8 @@ def name_options(text: str, command: click.Command | None = None) -> str:
     '--lr is -1.0; write --engine stacked or --overwrite, or `usual`'
     >>> name_options("make it with `fnlkit.partition(public=0.1)`")
     'make it with `fnlkit partition --public 0.1`'
+    >>> name_options("`fnlkit.import_review()`, `fnlkit.correct(listed=True)` and `fnlkit.partition(FILE)`")
+    '`fnlkit review import`, `fnlkit correct --list` and `fnlkit partition FILE`'
     """
     if command is None:
         context = click.get_current_context(silent=True)
@@ -46,8 +50,10 @@ def name_options(text: str, command: click.Command | None = None) -> str:
     for quoted, rest in zip_longest(parts[::2], parts[1::2]):
         name, mark, value = quoted.partition("=")
         if rest is not None and (call := _CALL.fullmatch(quoted)):
-            words = call[1], f"--{call[2]}".replace("_", "-"), shlex.quote(call[3].strip("'")).removesuffix("...")
-            renamed += f"`{' '.join(['fnlkit', *words]).rstrip()}`{rest}"
+            function, parameter = (_NAMES.get(word, word).replace("_", "-") for word in (call[1], call[2] or ""))
+            value = (call[3] or call[4] or "").strip("'").removesuffix("...")
+            words = [function, parameter and f"--{parameter}", value and value != "True" and shlex.quote(value)]
+            renamed += f"`{' '.join(['fnlkit', *filter(None, words)])}`{rest}"
         elif rest is None or name not in options:
             renamed += f"`{quoted}" + ("" if rest is None else f"`{rest}")
         else:

@@ -134,7 +134,8 @@ def consensus_of_rows(
         votes[place, who[rows]] = federation.given[rows]
         posterior = _decide(votes, federation.classes, method, None)
         label = posterior.argmax(1)[place]
-        row = {"site": site, "samples": len(samples), "voted": len(samples), "changed": int((label != given[rows]).sum())}
+        row = {"site": site, "samples": len(samples), "voted": len(samples)}
+        row["changed"] = int((label != given[rows])[~keep[rows]].sum())
         row |= _describe(votes, federation.classes, names.tolist(), posterior, method)
         given[rows] = np.where(keep[rows], given[rows], label)
         confidence[rows] = posterior.max(1)[place]

@@ -168,7 +168,8 @@ def describe_achievable(federation: "Federation", client: int, design: Design, c
     """
     terms: dict[str, Any] = {"confidence": design.confidence, "errors": design.errors}
     length = shortest_list(len(candidates), design.reviews, design.q, **terms)
-    remedy = "raise `budget` or `guarantee`, or omit `guarantee` to review the most suspicious labels"
+    more = "lower `budget`, or raise `candidates`" if design.reviews == len(candidates) else "raise `budget` or `guarantee`"
+    remedy = f"{more}, or omit `guarantee` to review the most suspicious labels"
     if length is None:
         return f"no list is possible with {design.reviews:,} reviews of {len(candidates):,} candidates; {remedy}"
     members, score = rank_samples(federation, client), np.asarray(federation.extra[PREFIX + "issue_score"])

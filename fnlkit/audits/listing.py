@@ -19,9 +19,8 @@ def suspects(federation: "Federation", *, every: bool = False) -> Sheet:
     """List all flagged samples of all sites, highest issue score first.
 
     Columns: sample (id), path if it is known, site, given, suggested, score, confidence (probability that the suggestion is
-    right, if the estimate has one), held_out, reviewed; with `every` also flagged.
-    Ordinal classes have a column distance, the number of levels between both labels; after an audit of classes there is a
-    column detectors (names of the detectors that flag the sample).
+    right, if the estimate has one), held_out, reviewed; with `every` also flagged; after an audit also detectors (names of
+    the detectors that flag the sample).
 
     Parameters
     ----------

@@ -278,6 +278,13 @@ def test_a_note_before_the_review_states_whether_a_list_is_likely(world, budget,
     assert ("empty" in note or "no list" in note) == empty, note
 
 
+def test_reviews_of_all_candidates_advise_fewer_reviews(world, tmp_path):
+    """The note advised to raise the budget, with which no list is possible either."""
+    notes = []
+    fnlkit.export_review(world[0], 1, tmp_path / "review", say=notes.append, budget=10**4, guarantee=0.2)
+    assert any("no list is possible" in note and "lower `budget`" in note for note in notes), notes
+
+
 # ---- the share of right labels in a guaranteed list is bounded for every world
 def draws(candidates, reviews):
     """Yield the masks of all possible reviews."""

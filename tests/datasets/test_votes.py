@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -113,6 +114,9 @@ def test_consensus_of_rows_decides_each_sample_once():
         assert len(set(out.given[sample == i])) == 1
     assert (out.given == data.y_train[sample]).mean() > 0.97 and (out.extra["received"] == fed.given).all()
     assert min(facts["accuracies"], key=facts["accuracies"].get) == "r0" and facts["votes"]["r3"] == n
+    reviewed = replace(fed, extra=fed.extra | {"reviewed": np.ones(len(fed.given), bool)})
+    kept, (unchanged,) = consensus_of_rows(reviewed)
+    assert unchanged["changed"] == 0 < facts["changed"] and np.array_equal(kept.given, fed.given)
     with pytest.raises(InputError, match="crowdlab"):
         consensus_of_rows(fed, "crowdlab")
 

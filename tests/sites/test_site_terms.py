@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import re
 import shutil
 from dataclasses import replace
 from functools import partial
@@ -19,7 +20,7 @@ from fnlkit.federated.client.training import Fit
 from fnlkit.federated.engines.flower import messages
 from fnlkit.methods.feddpcont import release_labels
 from fnlkit.sites import flower_app, identity, project
-from fnlkit.sites.server import roster
+from fnlkit.sites.server import roster, training
 from fnlkit.sites.site import opening as site_module
 from tests.commands import refuse, succeed
 from tests.sites.deployed import RUN, Deployed, about, gather, lines, request, sent, told, write_keys
@@ -229,6 +230,25 @@ def test_the_servers_data_is_checked_before_sites_are_waited_for(place, tmp_path
     deployed.options |= {"server_data": str(tmp_path / "none.npz")}
     with pytest.raises(InputError, match="none.npz"):
         deployed.train()
+
+
+def test_the_servers_data_have_test_samples_of_the_classes_of_the_project(place, tmp_path):
+    """Data without test samples were read and ignored; classes in another order were refused without the reason."""
+    with np.load(place / "server.npz") as server:
+        arrays = dict(server)
+    project_ = Deployed(place, tmp_path, "fedavg").project
+    cases = {
+        "empty": ({name: arrays[name] for name in ("x_train", "y_train")}, "no test samples"),
+        "names": (arrays | {"class_names": np.array([*"abcdefghij"])}, "'a' is none of the project"),
+        "shape": (arrays | {name: arrays[name][:, :4] for name in ("x_train", "x_test")}, "(4, 8, 1)"),
+    }
+    for name, (content, reason) in cases.items():
+        np.savez(tmp_path / f"{name}.npz", **content)
+        with pytest.raises(InputError, match=re.escape(reason)):
+            training._read_test_set(str(tmp_path / f"{name}.npz"), project_)
+    y = {part: 9 - arrays[part] for part in ("y_train", "y_test")}
+    np.savez(tmp_path / "turned.npz", **arrays | y | {"class_names": np.array([*"9876543210"])})
+    assert np.array_equal(training._read_test_set(str(tmp_path / "turned.npz"), project_)[1], arrays["y_test"])
 
 
 # ---- a site against the server

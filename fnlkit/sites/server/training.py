@@ -15,8 +15,9 @@ from fnlkit.artifacts.names import REAL_SITES
 from fnlkit.artifacts.provenance import provenance
 from fnlkit.artifacts.run import Run
 from fnlkit.artifacts.stored import Rows
-from fnlkit.core.errors import InputError
+from fnlkit.core.errors import InputError, list_names
 from fnlkit.datasets import columns as features
+from fnlkit.datasets.class_names import class_finder
 from fnlkit.datasets.dataset import Dataset
 from fnlkit.experiment import Experiment
 from fnlkit.experiment.criteria import AGREEMENT, CHANGES
@@ -156,7 +157,16 @@ def _read_test_set(path, project):
     """Read (x_test, y_test) of the server's data set; None if the server has no data set."""
     if not path:
         return None
-    data = samples_like(str(path), project)
-    if tuple(data.x_test.shape[1:]) != tuple(project.shape) or list(data.class_names) != list(project.classes):
-        raise InputError(f"server_data {path}: its test samples are not like those of the project")
-    return np.asarray(data.x_test[:]), np.asarray(data.y_test, np.int64)
+    data, find = samples_like(str(path), project), class_finder(project.classes)
+    shape, names = tuple(data.x_test.shape[1:]), list(map(str, data.class_names))
+    if shape != tuple(project.shape):
+        raise InputError(f"{path}: its samples are {shape}, and those of the project {tuple(project.shape)}; give samples of "
+                         "this shape", parameter="server_data")  # fmt: skip
+    if unknown := [name for name in names if find(name) is None]:
+        raise InputError(f"{path}: the class {unknown[0]!r} is none of the project ({list_names(project.classes)}); rename it",
+                         parameter="server_data")  # fmt: skip
+    if not len(data.y_test):
+        raise InputError(f"{path}: has no test samples, so that nothing would be evaluated; give some, or leave it out",
+                         parameter="server_data")  # fmt: skip
+    number = np.array([find(name) for name in names], np.int64)
+    return np.asarray(data.x_test[:]), number[np.asarray(data.y_test, np.int64)]
