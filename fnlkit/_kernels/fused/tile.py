@@ -19,10 +19,25 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import llvmlite.ir as ir
+from llvmlite import binding
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 LANES = 16
+# Accumulators of a loop.  A vector is one of 32 registers with AVX-512, two of sixteen with AVX2, and four of 32 on ARM.
+_ACCUMULATORS = 24 if binding.get_host_cpu_features().get("avx512f") else 6
+
+
+def parts(rows: int, columns: int) -> list[list[tuple[int, int]]]:
+    """Divide a block (rows, columns) of accumulators into lists of (row, column) that fit the registers of this machine.
+
+    Each list is computed by its own loop.  The sums are the same as in one loop, which would store its accumulators in memory
+    between the terms.
+    """
+    if rows * columns <= _ACCUMULATORS:
+        return [[(m, v) for m in range(rows) for v in range(columns)]]
+    size = -(-rows // -(-rows // _ACCUMULATORS))
+    return [[(m, v) for m in range(a, min(a + size, rows))] for v in range(columns) for a in range(0, rows, size)]
 
 
 class _Emitter:
@@ -128,7 +143,6 @@ def tile_product(scalars: Sequence[Sequence[int]], vectors: Sequence[Sequence[in
         m and vector v, ``c[c_at + m c_row + v LANES + lane] = sum over o < outer, i < inner, u of a[a_at + o a_outer +
         i a_inner + scalars[u][m]] * b[b_at + o b_outer + i b_inner + vectors[u][v] + lane]``.
     """
-    rows, columns = len(scalars[0]), len(vectors[0])
 
     @intrinsic
     def product(
@@ -155,23 +169,23 @@ def tile_product(scalars: Sequence[Sequence[int]], vectors: Sequence[Sequence[in
             c_data, a_data, b_data = (emit.data(signature.args[i], args[i]) for i in (0, 3, 5))
             c_at, c_row, a_at, b_at = (args[i] for i in (1, 2, 4, 6))
             outer, inner, a_outer, a_inner, b_outer, b_inner = args[7:]
-            opened, o, totals = emit.loop(outer, [emit.zero()] * (rows * columns))
-            a_row = builder.add(a_at, builder.mul(o, a_outer))
-            b_row = builder.add(b_at, builder.mul(o, b_outer))
-            opened_inner, i, totals = emit.loop(inner, totals)
-            a_here = builder.add(a_row, builder.mul(i, a_inner))
-            b_here = builder.add(b_row, builder.mul(i, b_inner))
-            for scalar_offsets, vector_offsets in zip(scalars, vectors, strict=True):
-                loaded = [emit.load(b_data, builder.add(b_here, b_here.type(offset))) for offset in vector_offsets]
-                for m, offset in enumerate(scalar_offsets):
-                    number = emit.spread(a_data, builder.add(a_here, a_here.type(offset)))
-                    for v in range(columns):
-                        totals[m * columns + v] = emit.add_product(number, loaded[v], totals[m * columns + v])
-            totals = emit.close(opened, emit.close(opened_inner, totals))
-            for m in range(rows):
-                start = builder.add(c_at, builder.mul(c_row, c_row.type(m)))
-                for v in range(columns):
-                    emit.store(totals[m * columns + v], c_data, builder.add(start, start.type(v * LANES)))
+            for part in parts(len(scalars[0]), len(vectors[0])):
+                opened, o, totals = emit.loop(outer, [emit.zero()] * len(part))
+                a_row = builder.add(a_at, builder.mul(o, a_outer))
+                b_row = builder.add(b_at, builder.mul(o, b_outer))
+                opened_inner, i, totals = emit.loop(inner, totals)
+                a_here = builder.add(a_row, builder.mul(i, a_inner))
+                b_here = builder.add(b_row, builder.mul(i, b_inner))
+                for scalar_offsets, vector_offsets in zip(scalars, vectors, strict=True):
+                    numbers = {m: emit.spread(a_data, builder.add(a_here, a_here.type(scalar_offsets[m]))) for m, _ in part}
+                    loaded = {v: emit.load(b_data, builder.add(b_here, b_here.type(vector_offsets[v]))) for _, v in part}
+                    totals = [
+                        emit.add_product(numbers[m], loaded[v], total) for (m, v), total in zip(part, totals, strict=True)
+                    ]
+                totals = emit.close(opened, emit.close(opened_inner, totals))
+                for (m, v), total in zip(part, totals, strict=True):
+                    start = builder.add(c_at, builder.mul(c_row, c_row.type(m)))
+                    emit.store(total, c_data, builder.add(start, start.type(v * LANES)))
             return context.get_dummy_value()
 
         return signature, codegen
@@ -210,20 +224,16 @@ def dot_products(rows: int, columns: int) -> Callable[..., Any]:
             emit = _Emitter(context, builder, signature.args[0].dtype)
             c_data, a_data, b_data = (emit.data(signature.args[i], args[i]) for i in (0, 3, 6))
             c_at, c_row, a_at, a_row, b_at, b_row = (args[i] for i in (1, 2, 4, 5, 7, 8))
-            opened, k, totals = emit.loop(args[9], [emit.zero()] * (rows * columns))
-            along = builder.mul(k, k.type(LANES))
-            a_here, b_here = builder.add(a_at, along), builder.add(b_at, along)
-            right = [emit.load(b_data, builder.add(b_here, builder.mul(b_row, b_row.type(n)))) for n in range(columns)]
-            for m in range(rows):
-                left = emit.load(a_data, builder.add(a_here, builder.mul(a_row, a_row.type(m))))
-                for n in range(columns):
-                    totals[m * columns + n] = emit.add_product(left, right[n], totals[m * columns + n])
-            totals = emit.close(opened, totals)
-            for m in range(rows):
-                start = builder.add(c_at, builder.mul(c_row, c_row.type(m)))
-                for n in range(columns):
-                    place = builder.gep(c_data, [builder.add(start, start.type(n))])
-                    builder.store(emit.sum_lanes(totals[m * columns + n]), place)
+            for part in parts(rows, columns):
+                opened, k, totals = emit.loop(args[9], [emit.zero()] * len(part))
+                along = builder.mul(k, k.type(LANES))
+                a_here, b_here = builder.add(a_at, along), builder.add(b_at, along)
+                left = {m: emit.load(a_data, builder.add(a_here, builder.mul(a_row, a_row.type(m)))) for m, _ in part}
+                right = {n: emit.load(b_data, builder.add(b_here, builder.mul(b_row, b_row.type(n)))) for _, n in part}
+                totals = [emit.add_product(left[m], right[n], total) for (m, n), total in zip(part, totals, strict=True)]
+                for (m, n), total in zip(part, emit.close(opened, totals), strict=True):
+                    start = builder.add(c_at, builder.mul(c_row, c_row.type(m)))
+                    builder.store(emit.sum_lanes(total), builder.gep(c_data, [builder.add(start, start.type(n))]))
             return context.get_dummy_value()
 
         return signature, codegen
@@ -262,22 +272,19 @@ def patch_sum(rows: int, columns: int) -> Callable[..., Any]:
             emit = _Emitter(context, builder, signature.args[0].dtype)
             target_data, weight_data, place_data, source_data = (emit.data(signature.args[i], args[i]) for i in (0, 3, 4, 7))
             at, target_stride, first, count, source_stride = (args[i] for i in (1, 2, 5, 6, 8))
-            opened, i, totals = emit.loop(count, [emit.zero()] * (rows * columns))
-            here = builder.add(first, i)
-            weight = emit.spread(weight_data, here)
-            place = builder.sext(builder.load(builder.gep(place_data, [here])), here.type)
-            for r in range(rows):
-                start = builder.add(place, builder.mul(source_stride, source_stride.type(r)))
-                for v in range(columns):
+            for part in parts(rows, columns):
+                opened, i, totals = emit.loop(count, [emit.zero()] * len(part))
+                here = builder.add(first, i)
+                weight = emit.spread(weight_data, here)
+                place = builder.sext(builder.load(builder.gep(place_data, [here])), here.type)
+                for index, (r, v) in enumerate(part):
+                    start = builder.add(place, builder.mul(source_stride, source_stride.type(r)))
                     patch = emit.load(source_data, builder.add(start, start.type(v * LANES)))
-                    totals[r * columns + v] = emit.add_product(weight, patch, totals[r * columns + v])
-            totals = emit.close(opened, totals)
-            for r in range(rows):
-                start = builder.add(at, builder.mul(target_stride, target_stride.type(r)))
-                for v in range(columns):
+                    totals[index] = emit.add_product(weight, patch, totals[index])
+                for (r, v), total in zip(part, emit.close(opened, totals), strict=True):
+                    start = builder.add(at, builder.mul(target_stride, target_stride.type(r)))
                     position = builder.add(start, start.type(v * LANES))
-                    sum_here = builder.fadd(emit.load(target_data, position), totals[r * columns + v])
-                    emit.store(sum_here, target_data, position)
+                    emit.store(builder.fadd(emit.load(target_data, position), total), target_data, position)
             return context.get_dummy_value()
 
         return signature, codegen

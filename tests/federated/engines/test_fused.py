@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from fnlkit._kernels.fused import tile
 from fnlkit.core.errors import InputError
 from fnlkit.kernels.fused import FusedAugment, FusedCohort, FusedSteps, fused_fit, fused_forward, fused_parameters
 
@@ -217,3 +218,12 @@ def test_mistakes_are_named(change, words):
     with pytest.raises(InputError) as caught:
         fused_fit(**{**good, **change})
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("most", [24, 6])
+def test_parts_of_a_block_contain_each_accumulator_once_and_fit_the_registers(monkeypatch, most):
+    monkeypatch.setattr(tile, "_ACCUMULATORS", most)
+    for rows, columns in ((5, 4), (5, 1), (5, 2), (6, 4), (20, 1), (7, 1)):
+        parts = tile.parts(rows, columns)
+        assert sorted(sum(parts, [])) == [(m, v) for m in range(rows) for v in range(columns)]
+        assert max(map(len, parts)) <= most
