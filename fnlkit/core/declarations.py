@@ -35,6 +35,7 @@ NEEDS = {
     "secret": "secret draws for label privacy",
     "pooled": "all samples on a single client (a reference)",
     "own": 'an evaluation of each client\'s state["own"] (a reference)',
+    "probe": "a head that is trained before fine-tuning (warmup_head)",
     "linear": "a linear network, whose weights the method computes",
     "fourier": "random Fourier features beside the inputs of a small data set, unless a network is given",
     "truth": 'the true labels at the clients, rows["input/true"] (n,) (a reference)',

@@ -261,6 +261,11 @@ class Plan:
         """Raise InputError if loss, optimizer or aggregator do not fit the method, the classes, the network or the cohort."""
         suits(self.loss, facts.classes)
         self.method.refuse_idle(self.settings)
+        if "probe" in self.needs and parse(self.settings.model).name == "pretrained" and not self.settings.warmup_head:
+            raise InputError(
+                f"0: {self.settings.method} selects samples by the head, which is not trained; write for example 20",
+                parameter="warmup_head",
+            )
         must_suit = getattr(self.make_optimizer(), "suits", None)
         if must_suit:  # a user's optimizer does not have to define it
             must_suit(facts.network)

@@ -40,7 +40,8 @@ def warm_head(
     dataset : fnlkit.datasets.Dataset
         Images.
     settings : Settings
-        ``warmup_head`` is the number of rounds.
+        ``warmup_head`` is the number of rounds, ``warmup_lr`` their learning rate: features have a fixed length, for which the
+        small rates of fine-tuning are too small.
     network : fnlkit.federated.client.network.Network
         Of the model ``pretrained``; its head is changed.
     make : type
@@ -65,6 +66,7 @@ def warm_head(
         backbone = str(find_pretrained("image", min(dataset.x_train.shape[1:3])))
     probe = replace(
         settings, method="fedavg", model="mlp(hidden=[])", rounds=settings.warmup_head, warmup_head=0, augment="none",
+        lr=settings.warmup_lr, client_optimizer="sgd",
         mixup=0.0, eval_every=10**9, measure="auto", select="last", patience=0, memorization=False, standardize="always",
     )  # fmt: skip
     if dataset.features is None:

@@ -121,6 +121,9 @@ class Settings:
         section="Local training",
         rare=True,
     )
+    warmup_lr: Positive = option(
+        0.03, "Learning rate of warmup_head; local steps are those of SGD.", section="Local training", rare=True
+    )
     precision: Literal["fp32", "fp64", "tf32", "bf16"] = option(
         "fp32",
         "Number format of training; tf32 and bf16 are faster and less exact.",

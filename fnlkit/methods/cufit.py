@@ -38,7 +38,7 @@ def intermediate_rounds(intermediate: int, rounds: int) -> int:
     return min(intermediate if intermediate >= 0 else rounds // 2, rounds)
 
 
-@method(loss="own", schedule=intermediate_rounds, cite="Yu 2024")
+@method(loss="own", needs=("probe",), schedule=intermediate_rounds, cite="Yu 2024")
 @check_arguments
 def cufit(
     clients: "Clients",
@@ -61,8 +61,8 @@ def cufit(
     Notes
     -----
     The linear probe is the initial model: use a network such as ``pretrained(train=last(n=1))`` or ``train=lora``, and train
-    its head first, until its accuracy is constant (``warmup_head``, `fnlkit train --warmup-head 400` at a small learning rate).
-    With an untrained head, samples are chosen at random.
+    its head first (``warmup_head``, `fnlkit train --warmup-head 20`).  Without it, samples would be chosen at random, and a
+    pretrained network is refused.
 
     The paper trains three modules at once on the same pretrained network, with predictions of each batch; here they follow each
     other, so that a client trains and sends one model, and each choice is made once: all clients receive the model, and send

@@ -145,7 +145,10 @@ def test_a_head_reads_features_only(federation):
 def test_a_warm_head_predicts_as_the_linear_probe(federation):
     """Before its first round, the network has the predictions of the head that was trained on features."""
     probe = run(federation, "head", rounds=3, fraction=1.0, engine="sequential")
-    settings = Settings(model=model("last(n=1)"), warmup_head=3, fraction=1.0, epochs=1, lr=0.01, precision="fp64")
+    tuning = {"lr": 1e-6, "client_optimizer": "adam"}  # of the rounds after it
+    settings = Settings(
+        model=model("last(n=1)"), warmup_head=3, warmup_lr=0.01, fraction=1.0, epochs=1, precision="fp64", **tuning
+    )
     net = Network(build(settings.model, input_shape=(3, 32, 32), classes=4), dtype=torch.float64)
     data = datasets.load(federation.dataset)
     traffic = warm_head(federation, data, settings, net, make=Experiment)
@@ -155,6 +158,11 @@ def test_a_warm_head_predicts_as_the_linear_probe(federation):
     assert traffic.sent["moments"] == probe.traffic.sent["moments"]
     with pytest.raises(InputError, match="`warmup_head`"):
         fnlkit.train(federation, model="lenet5", warmup_head=1, rounds=1, say=None)
+
+
+def test_cufit_refuses_a_pretrained_network_without_a_trained_head(federation):
+    with pytest.raises(InputError, match="`warmup_head` 0: cufit selects samples by the head"):
+        run(federation, "last(n=1)", method="cufit", engine="sequential")
 
 
 def test_statistics_of_the_backbone_stay_as_they_are():
