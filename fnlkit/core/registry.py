@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -153,7 +154,10 @@ def method(spec: str | Spec) -> partial[Any]:
             raise InputError(f"unknown method {spec.name!r}; {spec.name} is of the kind {kind}, write `--{kind} {spec.name}`")
     function = find(spec, METHODS, "method")
     nested: dict[str, Any] = {}
+    known = inspect.signature(function).parameters
     for key, value in spec.parameters.items():
+        if key not in known:
+            continue  # `bind` names it
         if key in _METHOD_LISTS:
             nested[key] = [method(part) for part in _specs(value, f"method {spec.name!r}: parameter {key!r}")]
             continue

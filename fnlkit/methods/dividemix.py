@@ -82,6 +82,7 @@ def dividemix(
     unlabeled_weight each round after the warm-up.
     """
     must_be_pair(model.network, "dividemix")
+    opt.fit.refuse_mixup("dividemix", "alpha")
     warmup = warmup_rounds(warmup, rounds)
     settings = {"temperature": temperature, "threshold": threshold, "views": views}
 

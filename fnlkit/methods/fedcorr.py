@@ -164,6 +164,8 @@ def budget(rounds: int, fraction: float, iterations: int, finetune_rounds: int, 
     0.1 give (5, 500, 450); smaller budgets give fewer iterations, at most two fifths of the budget.  If a stage is left out
     (0, as in the paper's ablations), the other stages are not extended, and the run ends earlier (appendix C.6).
     """
+    if iterations == finetune_rounds == usual_rounds == 0:
+        raise InputError("fedcorr: all three stages are left out; write iterations, finetune_rounds or usual_rounds above 0")
     default = min(5, max(1, round(0.4 * rounds * fraction)))
     # Without stage 1, the default lengths of the other stages are those of a run with it.
     counted = default if iterations < 0 or (iterations == 0 and min(finetune_rounds, usual_rounds) < 0) else iterations
@@ -472,6 +474,8 @@ def fedcorr(
     cumulative_lid (N,), lid_means, lid_variances, noise_level (N,), noisy_clients (N,) after each iteration; with
     ``copies="once"``, left_out (N,) of the last visits.
     """
+    if mixup_in == "all" and follows_schedule(of_stages.get("usual", fedavg)):
+        opt.fit.refuse_mixup("fedcorr", "mixup")
     fraction = share_of_a_round(clients, select)
     iterations, finetune_rounds, usual_rounds = budget(rounds, fraction, iterations, finetune_rounds, usual_rounds)
     code = choices_of(code)

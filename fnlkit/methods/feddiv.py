@@ -206,6 +206,7 @@ def feddiv(
     -------
     filter_means, filter_variances, filter_shares (2,) each round after the warm-up.
     """
+    opt.fit.refuse_mixup("feddiv", "alpha")
     warmup = warmup_rounds(warmup, rounds)
     filters, known = np.zeros((len(clients), 3, 2)), np.zeros(len(clients), bool)
     sizes, merged = clients.sizes.numpy(), None

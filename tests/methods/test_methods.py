@@ -431,6 +431,10 @@ def test_the_estimation_round_weighs_itself():
     ("fedcorr(code=[mixup])", "mixup in all stages is the default; write mixup_in=first"),
     ("fedcorr(usual=none)", "'usual' is none; write a method"),
     ("fedcorr(regularizer=0.5)", "'regularizer' is 0.5; write a regularizer"),
+    ("fedavg(usual=flr)", "method 'fedavg' has no parameter 'usual'"),
+    ("flr(of=[elr, er])", "method 'flr' has no parameter 'of'"),
+    ("elr(usual_selector=uniform)", "method 'elr' has no parameter 'usual_selector'"),
+    ("fedcorr(iterations=0, finetune_rounds=0, usual_rounds=0)", "all three stages are left out"),
     ("fedcorr(usual=flr, regularizer=flr)", "a regularizer has no effect on the last stage"),
 ])  # fmt: skip
 def test_mistakes_are_named(method, says):

@@ -72,12 +72,13 @@ class Fit:
     def changed(self, **values: Any) -> "Fit":
         return replace(self, **values)
 
-    def refuse_mixup(self, method: str) -> None:
-        """Raise InputError if samples are mixed, for a method that trains on separate labels."""
+    def refuse_mixup(self, method: str, parameter: str = "") -> None:
+        """Raise InputError if samples are mixed, for a method with separate labels, or with a parameter for mixup."""
         if self.mixup:
-            raise InputError(
-                f"{self.mixup:g}: {method} has separate labels, which cannot be mixed; remove `mixup`", parameter="mixup"
-            )
+            reason = f"{method} has separate labels, which cannot be mixed; remove `mixup`"
+            if parameter:
+                reason = f"{method} mixes samples by its {parameter}; write {method}({parameter}={self.mixup:g}) instead"
+            raise InputError(f"{self.mixup:g}: {reason}", parameter="mixup")
 
 
 @dataclass(frozen=True)
