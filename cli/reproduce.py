@@ -37,7 +37,7 @@ from fnlkit.results.tidy import write_tidy
 @dataset_option
 @json_option
 @options_of(running.Options)
-@click.option("--latex", is_flag=True, help="Print a LaTeX table of methods and regimes with the scores of the kept models.")
+@click.option("--latex", is_flag=True, help="Print LaTeX; of a recipe, the scores of the kept models by method and regime.")
 @click.option("--tidy", metavar="FILE", callback=takes_file,
               help="Also write all finished runs as a .csv or .parquet table with every option and the names of the recipe's "
                    "rows.")  # fmt: skip
@@ -60,8 +60,6 @@ def command(recipe: str | None, as_json: bool, latex: bool, tidy: str | None, dr
         return
     if latex and as_json:
         raise InputError("--json and --latex exclude each other; choose one")
-    if latex and running.is_table(recipe):
-        raise InputError(f"--latex is for recipes; {recipe} is compared with published numbers")
     latest, began = ["no run is finished"], time.monotonic()
 
     def say(text: str) -> None:
@@ -82,7 +80,8 @@ def command(recipe: str | None, as_json: bool, latex: bool, tidy: str | None, dr
             note = {"note": result.notes.get(row["regime"], "")} if running.is_table(recipe) else {}
             sys.stdout.write(json.dumps(row | note) + "\n")
     elif running.is_table(recipe):
-        _show_published(result.title, result.rows, result.notes)
+        compared = _compare_published(result.title, result.rows, result.notes)
+        sys.stdout.write(compared.latex()) if latex else print_results(compared, result.title)
     elif latex and result.rows:
         sys.stdout.write(result.summary().latex())
     elif not latex:
@@ -113,11 +112,14 @@ def _list(paper=None):
     say.print(table)
 
 
-def _show_published(title, rows, differs):
+def _compare_published(title, rows, differs):
+    """Table of the published and the measured numbers."""
     columns = ["row", "runs", "published", "measured", "apart", "verdict", "late", "seconds"]
     lines = [
-        [_overrides(row["overrides"]) + row["regime"], str(row["runs"]), Value(*row["published"]).text() or "not reached",
-         Value(row["measured"], row["spread"]).text() or f"reached by {row['reached']}", Value(row["apart"], signed=True),
+        [_overrides(row["overrides"]) + row["regime"], str(row["runs"]),
+         Value(*row["published"]) if row["published"][0] is not None else "not reached",
+         f"reached by {row['reached']}" if row["measured"] is None else Value(row["measured"], row["spread"]),
+         Value(row["apart"], signed=True),
          row["verdict"] or ("not compared" if row["overrides"] else "no deviation printed"),
          Value(row.get("late_mean"), row.get("late_spread")), Value(row.get("seconds"), digits=0)] for row in rows
     ]  # fmt: skip
@@ -134,7 +136,7 @@ def _show_published(title, rows, differs):
     if any(row["overrides"] for row in rows):
         notes.append("not compared: the settings before the colon replace those of the published number")
     notes += [f"differs: {row}: {why}" for row, why in differs.items()]
-    print_results(Results(title, columns, lines, notes), title)
+    return Results(title, columns, lines, notes)
 
 
 def _overrides(changed):

@@ -186,6 +186,7 @@ def test_a_row_runs_resumes_and_gets_its_verdict(tmp_path):
     done = succeed(line, tmp_path)
     assert "0.002 x the rounds, model mlp, dataset digits (1,438 training samples): FedAvg" in done.stdout
     assert "not compared" in done.stdout
+    assert r" & 2 & $88.31 \pm 0.80$ & " in succeed(f"{line} --no-train --latex", tmp_path).stdout
     assert len(before) == 2 and {path.name: path.stat().st_mtime_ns for path in (tmp_path / "runs").glob("*.pt")} == before
 
 
