@@ -96,12 +96,15 @@ def keep_anchor_transition(
     *,
     percentile: float,
     anchor: str,
-    weighting: str,
     limit: float,
-    report: bool,
+    weighting: str = "off",
+    report: bool = False,
     confidence: float = 0.95,
+    missed: bool = False,
 ) -> "dict[str, torch.Tensor] | None":
-    """Store T, estimated from anchor points or from confident predictions."""
+    """Store T, estimated from anchor points or from confident predictions; with `missed`, only if the client has none."""
+    if missed and "transition" in client.state:
+        return None
     labels, probabilities = client.y.cpu().numpy(), softmax_numpy(model(client.x))
     if anchor == "confident":
         transition = confident_transition(probabilities, labels, confidence)

@@ -74,15 +74,18 @@ def vote(
     correct: bool,
     least: float,
     discard: bool = False,
-) -> "dict[str, torch.Tensor]":
+    missed: bool = False,
+) -> "dict[str, torch.Tensor] | None":
     """Reply the share of labels outvoted by k nearest neighbors (Section 4.2); neighbors of the same group do not vote.
 
     Labels are replaced by the votes if `correct` and the share is at least `least`.  The share of disagreeing neighbors, a
     score for each label, stays on the client as rows["neighbor_disagreement"].  `discard` deletes the embedding, which training
-    then does not read.
+    then does not read.  With `missed`, only a client that missed the round of the votes votes, and nothing is replied.
     """
     import torch
 
+    if missed and "neighbor_disagreement" in client.rows:  # a vote leaves this row, also in a run that is resumed
+        return None
     if "input/embedding" not in client.rows:
         raise InputError("nnc and akd compare samples by an embedding but the clients have none; pass `embeddings='EMB.npz'`")
     points, labels = client.rows["input/embedding"].cpu().numpy(), client.y.cpu().numpy()
@@ -98,4 +101,4 @@ def vote(
         client.y.copy_(torch.from_numpy(votes))
     if discard:
         del client.rows["input/embedding"]
-    return {"noise_level": torch.tensor(level, dtype=torch.float64)}
+    return None if missed else {"noise_level": torch.tensor(level, dtype=torch.float64)}

@@ -18,28 +18,7 @@ from fnlkit.methods.missed import catching_up, complete_levels
 from fnlkit.methods.neighbor_votes import limit_neighbors, vote
 
 if TYPE_CHECKING:
-    from fnlkit.federated.types import Client, Clients, FedOpt, LocalModel, Model, Received
-
-
-# ---- on the client
-
-
-def vote_if_missed(
-    client: "Client",
-    model: "LocalModel",
-    received: "Received",
-    *,
-    k: int,
-    include_self: bool,
-    ties: Literal["random", "lowest"],
-    correct: bool,
-    least: float,
-    discard: bool,
-) -> None:
-    """Vote at a client that missed the round of the votes: a vote leaves a row, also in a run that is resumed."""
-    if "neighbor_disagreement" not in client.rows:
-        options: dict[str, Any] = {"k": k, "include_self": include_self, "ties": ties, "discard": discard}
-        vote(client, model, received, correct=correct, least=least, **options)
+    from fnlkit.federated.types import Clients, FedOpt, Model
 
 
 # ---- the server
@@ -106,10 +85,10 @@ def nnc(
     noise_level (N,), once; a client without a vote counts as the noisiest of the others.
     """
     k = limit_neighbors(clients, k, "nnc")
-    options: dict[str, Any] = {"k": k, "include_self": include_self, "ties": ties, "correct": True, "least": least}
-    options["discard"] = "embedding" not in registry.needs(usual)
-    replies = clients.round(np.arange(len(clients)), model, partial(vote, **options), expect=("noise_level",))
-    opt = catching_up(opt, clients, replies, partial(vote_if_missed, **options))
+    discard = "embedding" not in registry.needs(usual)
+    correct = partial(vote, k=k, include_self=include_self, ties=ties, correct=True, least=least, discard=discard)
+    replies = clients.round(np.arange(len(clients)), model, correct, expect=("noise_level",))
+    opt = catching_up(opt, clients, replies, partial(correct, missed=True))
     levels = np.zeros(len(clients))
     levels[replies.ids] = replies["noise_level"].numpy()
     report = {"noise_level": complete_levels(levels, replies.ids)}

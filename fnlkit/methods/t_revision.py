@@ -26,29 +26,6 @@ if TYPE_CHECKING:
 
 
 # ---- on the client
-def estimate_if_missed(
-    client: Client,
-    model: LocalModel,
-    received: "Received",
-    *,
-    percentile: float,
-    anchor: str,
-    weighting: str,
-    limit: float,
-    report: bool,
-) -> None:
-    """Estimate T at a client that missed the round of the estimates."""
-    if "transition" not in client.state:
-        options: dict[str, Any] = {
-            "percentile": percentile,
-            "anchor": anchor,
-            "weighting": weighting,
-            "limit": limit,
-            "report": report,
-        }
-        keep_anchor_transition(client, model, received, **options)
-
-
 def revise_transition(transition: "torch.Tensor", slack: "torch.Tensor") -> "torch.Tensor":
     """Add the slack to T without negative entries, rows scaled to sum to 1; differentiable."""
     total = (transition + slack).clamp_min(0)
@@ -151,15 +128,9 @@ def t_revision(
     start, late = stages(rounds, warmup, revision)
     model = yield from fedavg(clients, model, opt, select, rounds=start, stage="warm-up")
     if start < rounds:
-        options: dict[str, Any] = {
-            "percentile": percentile,
-            "anchor": "point",
-            "weighting": "off",
-            "limit": limit,
-            "report": False,
-        }
-        replies = clients.round(np.arange(len(clients)), model, partial(keep_anchor_transition, **options), expect=())
-        opt = catching_up(opt, clients, replies, partial(estimate_if_missed, **options))
+        estimate = partial(keep_anchor_transition, percentile=percentile, anchor="point", limit=limit)
+        replies = clients.round(np.arange(len(clients)), model, estimate, expect=())
+        opt = catching_up(opt, clients, replies, partial(estimate, missed=True))
     model = yield from fedavg(clients, model, opt, select, rounds=max(0, late - start), stage="correction", loss=corrected)
     after = (partial(revise, correction=correction, lr=lr, epochs=opt.fit.epochs, batch_size=opt.fit.batch_size),)
     left = rounds - max(start, late)

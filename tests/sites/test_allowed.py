@@ -92,4 +92,4 @@ def test_only_functions_with_the_arguments_of_a_step_enter_the_table(monkeypatch
         added = {name for module, name in functions() if module == own}
     finally:
         functions.cache_clear()
-    assert added == {"vote_if_missed", "added"}
+    assert added == {"added"}
