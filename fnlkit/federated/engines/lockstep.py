@@ -80,7 +80,7 @@ class Lockstep:
             offset=np.cumsum([0, *sizes[:-1]]),
             augment=FusedAugment(pad=fit.augment.pad, side=fit.augment.cutout, **choices),
             width=width,
-            threads=threads if work > _LARGE else None,
+            threads=threads if work > _LARGE and workers > 1 else None,
             workers=workers,
             **inputs.normal,
         )
@@ -172,8 +172,8 @@ class Lockstep:
         return logits, hidden
 
     def _head(self, pick):
-        """Copy the weights (g, H) that follow those of the network."""
-        return torch.from_numpy(self.cohort.weights[:, -self.cohort.extra :])[pick].clone()
+        """The weights (g, H) that follow those of the network; `backward` changes them after their last use."""
+        return torch.from_numpy(self.cohort.weights[:, -self.cohort.extra :])[pick].detach()
 
     def _descend(self, pick, batch):
         """Take a step with the gradients that the kernel wrote, after corrections and clipping."""

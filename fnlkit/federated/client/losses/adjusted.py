@@ -129,7 +129,7 @@ def label_learning(
     towards_given = s - one_hot_labels
     if kept < 1:
         losses = -select_label(logp.detach(), batch.y)
-        towards_given = towards_given * select_small_losses(losses, torch.ones_like(batch.y) > 0, 1 - kept)[..., None]
+        towards_given = towards_given * select_small_losses(losses, 1 - kept)[..., None]
     step = (s - p.detach()) / classes + alpha * towards_given
     plain = -select_label(log_softmax_with_prior(logits, batch.state["class_share"]), batch.y)
     return torch.where(noisy > 0, learned, plain), {"label_logits": labels - rate * noisy[..., None] * step}

@@ -33,17 +33,17 @@ def near_centroids(
         False keeps the given labels, as before round T_pl.
     """
     logp = logits.log_softmax(-1)
-    losses = -select_label(logp, batch.y)
-    taken = select_small_losses(losses.detach(), torch.ones_like(batch.y, dtype=torch.bool), forget)
+    taken = select_small_losses(-select_label(logp.detach(), batch.y), forget)
     features, centroids = batch.features, batch.state["centroids"].to(batch.features)
-    similar = cosines(features.detach()[..., :, None, :], centroids[..., None, :, :]).argmax(-1)
-    agree = similar == batch.y
+    # The length of the features does not change the order of the cosines.
+    lengths = torch.linalg.vector_norm(centroids, dim=-1).clamp_min(1e-12)
+    agree = (features.detach() @ centroids.mT / lengths[..., None, :]).argmax(-1) == batch.y
     label = torch.where(agree, batch.y, batch.rows["pseudo_label"]) if pseudo else batch.y
     label_centroids = centroids.gather(-2, batch.y[..., None].expand(features.shape))
-    away = (features - label_centroids).square().mean(-1) * agree
-    values = -select_label(logp, label) + pull * away - entropy * (logp.exp() * logp).sum(-1)
-    count = taken.sum(-1, keepdim=True).clamp_min(1).to(values)
-    return taken * values * (values.shape[-1] / count)
+    away = (features - label_centroids).square().mean(-1)
+    values = pull * agree * away - select_label(logp, label) - entropy * (logp.exp() * logp).sum(-1)
+    taken = taken.to(values)
+    return values * (taken * (values.shape[-1] / taken.sum(-1, keepdim=True)))
 
 
 def cosines(a: "torch.Tensor", b: "torch.Tensor") -> "torch.Tensor":

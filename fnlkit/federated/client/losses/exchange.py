@@ -1,6 +1,6 @@
 """Two models that select samples for each other: Co-teaching's small losses, Co-teaching+'s disagreements."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -35,29 +35,32 @@ def exchanged(
     """
     pair = both(batch.features).movedim(-2, 0)  # (2, ..., B, C)
     losses = -select_label(pair.log_softmax(-1), batch.y.expand(pair.shape[:-1]))
-    eligible = torch.ones_like(batch.y, dtype=torch.bool)
+    eligible: Any = None
     if disagreeing:
         first, second = pair.detach().argmax(-1)
         eligible = first != second
-    taken = select_small_losses(losses.detach(), eligible, forget).flip(0)
+    taken = select_small_losses(losses.detach(), forget, eligible).flip(0)
     if disagreeing and agreed == "all":
         taken = taken | ~eligible.any(-1, keepdim=True)
     count = taken.sum(-1, keepdim=True).clamp_min(1)
     return (taken * losses * (losses.shape[-1] / count.to(losses))).sum(0)
 
 
-def select_small_losses(losses: "torch.Tensor", eligible: "torch.Tensor", forget: float) -> "torch.Tensor":
+def select_small_losses(losses: "torch.Tensor", forget: float, eligible: "torch.Tensor | None" = None) -> "torch.Tensor":
     """Select samples (..., B) with the int((1 - forget) n) smallest losses of the n eligible samples, at least one.
 
     Parameters
     ----------
     losses : Tensor (..., B)
-    eligible : bool Tensor
-        Broadcast to the shape of `losses`.
     forget : float in [0, 1)
+    eligible : bool Tensor or None
+        Broadcast to the shape of `losses`; None: all samples.
     """
+    # 1e-9: (1 - 0.9) 10 is 1 and not 0.9999999999999998
+    if eligible is None:
+        smallest = losses.argsort(dim=-1, stable=True)[..., : max(1, int((1 - forget) * losses.shape[-1] + 1e-9))]
+        return torch.zeros_like(losses, dtype=torch.bool).scatter(-1, smallest, True)
     eligible = eligible.expand(losses.shape)
     rank = losses.masked_fill(~eligible, torch.inf).argsort(dim=-1, stable=True).argsort(dim=-1)
-    # 1e-9: (1 - 0.9) 10 is 1 and not 0.9999999999999998
     count = ((1 - forget) * eligible.sum(-1, keepdim=True) + 1e-9).floor().clamp_min(1)
     return eligible & (rank < count)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 def select_label(values: "torch.Tensor", labels: "torch.Tensor") -> "torch.Tensor":
     """Select the entry of the last axis at each label: values (..., C), labels (...) -> (...)."""
-    return values.gather(-1, labels[..., None])[..., 0]
+    return values.gather(-1, labels[..., None]).squeeze(-1)
 
 
 def reads(
