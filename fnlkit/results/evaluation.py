@@ -100,6 +100,10 @@ def describe_choice(run: "Run", name: str) -> dict[str, Any]:
     return {f"{name}_chosen": score, "chosen_round": about["round"] + 1, "criterion": about["criterion"]}
 
 
+# Settings of a run that are digests of a user's files, before the name.
+FILES = ("code of ", "file ")
+
+
 def distinct(runs: "list[Run]") -> list[dict[str, Any]]:
     """Find the distinguishing settings of runs, one dict per run.
 
@@ -118,8 +122,12 @@ def distinct(runs: "list[Run]") -> list[dict[str, Any]]:
     """
     described = [deciding_settings(run) for run in runs]
     names = dict.fromkeys(name for facts in described for name in facts)
-    differ = [n for n in names if n in ("dataset", "method") or len({json.dumps(facts.get(n)) for facts in described}) > 1]
-    return [{name: facts.get(name) for name in differ} for facts in described]
+    for name in [name for name in names if name not in ("dataset", "method")]:
+        # A method without a user's file is compared with one that has it: code differs only if there are two versions.
+        compared = [facts for facts in described if name in facts] if name.startswith(FILES) else described
+        if len({json.dumps(facts.get(name)) for facts in compared}) == 1:
+            del names[name]
+    return [{name: facts.get(name) for name in names} for facts in described]
 
 
 def deciding_settings(run: "Run") -> dict[str, Any]:
@@ -134,7 +142,7 @@ def deciding_settings(run: "Run") -> dict[str, Any]:
                     name = f"{command} --{name.replace('_', '-')}"
                     deciding[name] = value if name not in deciding else f"{deciding[name]} + {value}"
     for name, digest in dict(run.meta.get("own") or {}).items():
-        deciding[f"code of {name}" if ":" in name else f"file {name}"] = str(digest)[:12]
+        deciding[(FILES[0] if ":" in name else FILES[1]) + name] = str(digest)[:12]
     for name in ("dataset_checksum", "embedding"):
         deciding[name.replace("_", " ")] = str(run.meta.get(name) or "none")[:12]
     return deciding

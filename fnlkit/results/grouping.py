@@ -266,7 +266,8 @@ def table(found: list[dict[str, Any]], title: str = "runs", measures: tuple[Any,
     texts = {
         name: shorten(["" if group["group"][name] is None else str(group["group"][name]) for group in found]) for name in names
     }
-    columns: dict[str, list[Any]] = {{"dataset": "data set"}.get(name, name.replace("_", " ")): texts[name] for name in names}
+    heads = zip(names, shorten([name if ":" in name else name.replace("_", " ") for name in names]), strict=True)
+    columns: dict[str, list[Any]] = {{"dataset": "data set"}.get(head, head): texts[name] for name, head in heads}
     columns["runs"] = [str(group["runs"]) for group in found]
     leading = _leading(found, shown)
     for name in shown:

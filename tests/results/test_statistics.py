@@ -80,6 +80,16 @@ def test_one_baseline_is_compared_with_in_every_setting():
         grouped(mixed, ["method"], "fedcor")
 
 
+def test_a_method_of_a_file_is_compared_with_others_unless_its_code_has_two_versions():
+    members = [made("fedavg", "none", 0, 0.5), made("/me/my_x.py:f", "none", 0, 0.6), made("/me/my_x.py:f", "none", 1, 0.7)]
+    for (run, _), digest in zip(members[1:], ("a" * 64, "a" * 64), strict=True):
+        run.meta["own"] = {"/me/my_x.py:f": digest}
+    assert grouped(members)[1]["ahead"]["accuracy_best"]["mean"] == pytest.approx(0.1)
+    members[2][0].meta["own"] = {"/me/my_x.py:f": "b" * 64}
+    versions = grouping.table(grouped(members))
+    assert versions.columns[1:3] == ["method", "code of my_x.py:f"] and len(versions.rows) == 3
+
+
 def test_a_run_that_is_given_twice_counts_once(tmp_path):
     one, other = (fnlkit.train(fnlkit.partition("digits", clients=4), rounds=1, epochs=1, seed=seed, engine="sequential",
                                say=None) for seed in (0, 1))  # fmt: skip

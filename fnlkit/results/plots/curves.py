@@ -170,7 +170,7 @@ def _mark(axis, runs, middle, number, *, named):
 def legend_of(group: dict[str, Any], groups: list[dict[str, Any]]) -> str:
     """Write the legend of runs: the method and the settings that distinguish them."""
     others = {name: value for name, value in group.items() if name not in ("dataset", "method") and value is not None}
-    shown = [f"{name} {value}" for name, value in others.items() if not name.startswith(("code of ", "file "))]
+    shown = [f"{name} {value}" for name, value in others.items() if not name.startswith(evaluation.FILES)]
     if len({other["dataset"] for other in groups}) > 1:
         shown.insert(0, data_set(group["dataset"]))
     return _without_folders(", ".join([group["method"], *shown]))
