@@ -40,8 +40,8 @@ def near_centroids(
     agree = (features.detach() @ centroids.mT / lengths[..., None, :]).argmax(-1) == batch.y
     label = torch.where(agree, batch.y, batch.rows["pseudo_label"]) if pseudo else batch.y
     label_centroids = centroids.gather(-2, batch.y[..., None].expand(features.shape))
-    away = (features - label_centroids).square().mean(-1)
-    values = pull * agree * away - select_label(logp, label) - entropy * (logp.exp() * logp).sum(-1)
+    away = (features - label_centroids).square().mean(-1) * agree
+    values = pull * away - select_label(logp, label) - entropy * (logp.exp() * logp).sum(-1)
     taken = taken.to(values)
     return values * (taken * (values.shape[-1] / taken.sum(-1, keepdim=True)))
 
