@@ -16,10 +16,8 @@ os.environ["FNLKIT_CACHE"] = tempfile.mkdtemp(prefix="fnlkit-tests-")
 
 import hypothesis  # noqa: E402
 import pytest  # noqa: E402
-import torch  # noqa: E402
 
 atexit.register(shutil.rmtree, os.environ["FNLKIT_CACHE"], ignore_errors=True)
-torch.set_num_threads(1)
 # Whoever starts the tests in the background of a script hands them an ignored Ctrl-C, and they would hand it on.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -43,7 +41,13 @@ def pytest_ignore_collect(collection_path, config):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leave out tests that run with `--slow` or on a CUDA device; a skip of each would take a millisecond and a line."""
+    """Leave out tests that run with `--slow` or on a CUDA device; a skip of each would take a millisecond and a line.
+
+    The process that distributes tests to others collects none, and so imports no torch.
+    """
+    import torch
+
+    torch.set_num_threads(1)
     runs = {"slow": config.getoption("--slow"), "gpu": torch.cuda.is_available()}
     left_out = [item for item in items if any(item.get_closest_marker(mark) for mark in runs if not runs[mark])]
     config.hook.pytest_deselected(items=left_out)
@@ -109,6 +113,8 @@ def noisy(tmp_path_factory):
 @pytest.fixture
 def exported(monkeypatch):
     """Return the list of exported modules; the conversion by torch.export, which takes seconds, is left out."""
+    import torch
+
     modules = []
     monkeypatch.setattr(torch.export, "export", lambda module, *_, **__: modules.append(module))
     monkeypatch.setattr(torch.export, "save", lambda program, file: file.write(b"program"))

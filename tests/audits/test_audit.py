@@ -186,7 +186,7 @@ def test_em_finds_the_transition_and_its_temper():
     assert found["counts"].sum() == pytest.approx(len(true)) and found["posterior"].sum(1) == pytest.approx(1)
 
 
-def test_an_audit_counts_a_group_as_one_observation():
+def test_an_audit_counts_a_group_as_one_observation(few_trees):
     """Six copies of 60 samples at each site: a clean site has 60 observations without an error, not 360."""
     rng, sites, patients, copies = np.random.default_rng(0), 5, 60, 6
     true = rng.integers(0, 2, sites * patients)

@@ -182,7 +182,7 @@ def test_command_with_embeddings_and_probabilities(digits, vectors, probabilitie
 
 
 # ---- in one call
-def test_arrays_with_sites(digits):
+def test_arrays_with_sites(few_trees, digits):
     federation, names = noisy(digits), np.array(list("abcdefghij"), object)
     labels, sites = names[federation.given], np.full(len(federation.given), "", object)
     for k, held in enumerate(federation.clients):
@@ -197,7 +197,7 @@ def test_arrays_with_sites(digits):
     assert (found.issues.suggested == found.issues.given)[~found.issues.flagged].all()
 
 
-def test_a_frame_with_gaps_and_without_sites(digits):
+def test_a_frame_with_gaps_and_without_sites(digits, few_trees):
     x = pandas.DataFrame(digits.x_train.reshape(len(digits.x_train), -1)[:200, 10:40].astype(float))
     x.columns = [f"p{i}" for i in x]
     x.iloc[::7, 3] = np.nan

@@ -147,7 +147,7 @@ def test_a_very_large_site_counts_exact_copies_only(monkeypatch):
     assert copies.find_copies(held(points)).counts == {"copies": 1, "near_copies": 0, "far": 0}
 
 
-def test_copies_at_other_sites_are_named(tmp_path):
+def test_copies_at_other_sites_are_named(few_trees, tmp_path):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(300, 5)).round(4)
     site, label = np.repeat(["north", "east", "south"], 100), np.where(x[:, 0] > 0, "ill", "well")

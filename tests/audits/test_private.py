@@ -79,7 +79,7 @@ def test_all_sites_without_other_inputs_have_one_classifier():
     np.testing.assert_array_equal(head["offsets"], same[1])
 
 
-def test_noise_hides_neither_wrong_labels_nor_other_inputs_of_large_sites():
+def test_noise_hides_neither_wrong_labels_nor_other_inputs_of_large_sites(few_trees):
     rng = np.random.default_rng(1)
     centers = 2.5 * rng.normal(size=(3, 8)) / np.sqrt(2)
     y = rng.integers(0, 3, 5000)

@@ -21,7 +21,7 @@ from fnlkit.kernels.scores import auc
 from fnlkit.simulate import noise, partitioning
 from tests.commands import fnlkit, succeed
 
-WARM_UP = {"rounds": 2, "epochs": 2, "lr": 0.1, "precision": "fp64", "model": "mlp(hidden=8)"}
+WARM_UP = {"rounds": 2, "epochs": 2, "batch_size": 30, "lr": 0.1, "precision": "fp64", "model": "mlp(hidden=8)"}
 # EstimatorInputs beside the labels: none (a warm-up where one is needed), rows of a file, a run.
 CASES = [
     ("knn", ""), ("knn(k=7, ties=lowest)", "embeddings"), ("knn(include_self=true)", ""),
@@ -33,6 +33,14 @@ CASES = [
     ("em", ""), ("em(by=sample, folds=2)", ""), ("em", "probabilities"), ("em", "run"),
     ("aum", ""), ("aum(epochs=5)", "embeddings"),
 ]  # fmt: skip
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_draws():
+    """The bootstrap of `em`, in both forms alike, takes most of its time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(likelihood, "DRAWS", 20)
+        yield
 
 
 @cache
@@ -129,8 +137,9 @@ def test_groups_are_used_in_both_forms_and_widen_the_intervals(spec, given):
     assert width > 1.3 * before or spec.startswith("em")  # seven samples count as one; `em` draws groups, which differ here
 
 
-def test_the_bootstrap_of_em_draws_groups():
+def test_the_bootstrap_of_em_draws_groups(monkeypatch):
     """Wrong labels by group of ten: the level of 40 groups is ten times less certain than that of 400 samples."""
+    monkeypatch.setattr(likelihood, "DRAWS", 100)
     rng = np.random.default_rng(3)
     wrong = np.repeat(rng.permutation(40) < 8, 10)
     true = rng.integers(0, 2, 400)

@@ -22,7 +22,7 @@ from tests.federated.engines.test_engines import FITS, agree, equal_rounds, fede
 from tests.toy import IN_SESSION
 
 # Epochs are short, so that a step is recorded in the first round.
-SHORT = Fit(epochs=1, lr=0.1, batch_size=8)
+SHORT = Fit(epochs=1, lr=0.1, batch_size=16)
 
 
 # Recordings depend on the loss and on what clients remember: teachers and averages, embeddings, pairs, views, several losses,
