@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,6 @@ from fnlkit.estimators.judgment import PREFIX
 # projects of JIRA (benchmarks/guarantee.py of commit a3bcb566).
 MULTIPLE, MOST = 10, 0.5
 SURE = 1e-3  # probabilities of wrong labels are kept this far from 0 and 1
-_FIELDS = ("q", "candidates", "reviews", "random", "confidence", "errors", "given", "check")
 
 
 @dataclass(frozen=True)
@@ -56,8 +55,7 @@ class Design:
 
     def text(self) -> str:
         """Write the plan as text, which `read` reads."""
-        values = {name: getattr(self, name) for name in _FIELDS}
-        return " ".join(f"{name}={value}" for name, value in values.items() if value not in (None, ""))
+        return " ".join(f"{name}={value}" for name, value in asdict(self).items() if value not in (None, ""))
 
     @classmethod
     def read(cls, text: str, source: str) -> "Design":
@@ -72,13 +70,11 @@ class Design:
             values = dict(part.split("=") for part in text.split())
             kinds = {"q": float, "confidence": float, "errors": float, "check": str}
             design = cls(**{name: kinds.get(name, int)(value) for name, value in values.items()})
+            shares = 0 < design.q < 1 and 0 <= design.errors < 1 and (design.confidence is None or 0 < design.confidence < 1)
+            if not (shares and 0 <= design.reviews <= design.candidates and design.random >= 0):
+                raise ValueError
         except (TypeError, ValueError):
             raise InputError(f"{source}: the column design is {text[:60]!r}; export the review again") from None
-        whole = 0 <= design.reviews <= design.candidates and design.random >= 0
-        if not (
-            whole and 0 < design.q < 1 and 0 <= design.errors < 1 and (design.confidence is None or 0 < design.confidence < 1)
-        ):
-            raise InputError(f"{source}: the column design is {text[:60]!r}; export the review again")
         return design
 
     def bounds(self) -> np.ndarray:

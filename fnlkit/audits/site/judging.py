@@ -65,7 +65,7 @@ def judge(
     copied = copies.find_copies(whole, scale, wanted=own_model.most_neighbors(len(whole), classes))
     if not len(labels):
         _keep_nothing(whole, copied, detectors)
-        reply = _empty_reply(changes, classes, samples, int(heads["compared"]), agreed_scale, seed)
+        reply = _empty_reply(changes, samples, int(heads["compared"]))
     else:
         described = inputs.describe_inputs(samples, agreed_scale, changes=changes, width=int(heads["compared"]), seed=seed)
         if described["covariances"].shape[-1] * PER_FEATURE > len(labels):  # too few samples to send these moments
@@ -101,9 +101,9 @@ def judge(
     return reply
 
 
-def _empty_reply(changes, classes, samples, width, agreed_scale, seed):
+def _empty_reply(changes, samples, width):
     """Second file of a site without a class of LEAST samples: zeros."""
-    size = inputs.size_of_description(samples, width)
+    size, classes = inputs.size_of_description(samples, width), samples.classes
     none = np.zeros((classes, classes), np.int64)
     reply = {"chosen": np.array(0), "supported": np.array(0), "certain": np.zeros(2, np.int64), "low": np.array(0),
              "high": np.array(0)}  # fmt: skip

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fnlkit.audits.private import BOUND, FEATURES, noise_of
-from fnlkit.audits.site.samples import SIDE, Samples, values_of
+from fnlkit.audits.site.samples import SIDE, Samples, table_of, values_of
 from fnlkit.audits.site.summaries import features, sums
 from fnlkit.evidence.gaussian import softmax
 from fnlkit.kernels.neighbors import on_one_blas_thread
@@ -95,7 +95,6 @@ def judge_with_noise(
     p = softmax(points @ head["coefficients"].T + head["offsets"])
     noise, guess = noise_of(epsilon, delta, points.shape[1]), p.argmax(1)
     right = int((guess == labels).sum())
-    table = np.zeros((classes, classes))
-    np.add.at(table, (guess, labels), 1)
+    table = table_of(guess, labels, classes)
     agreement = np.array([right, len(labels) - right]) + noise["agreement"] * draws.standard_normal(2)
     return {"agreement": agreement, "predicted": table + noise["predicted"] * draws.standard_normal(table.shape)}, p

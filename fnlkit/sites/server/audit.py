@@ -15,7 +15,6 @@ from fnlkit.audits.server import conclusion, plausibility
 from fnlkit.audits.server import private as noisy_sums
 from fnlkit.audits.server.heads import make_heads
 from fnlkit.audits.server.results import Names
-from fnlkit.core.errors import WorkStopped
 from fnlkit.datasets import columns as features
 from fnlkit.federated.server.admission import least_of
 from fnlkit.sites.audit import FIRST, NOISY_FIRST, NOISY_SECOND, SCATTERED, SECOND, scale_of, sends
@@ -50,10 +49,7 @@ def run(remote: Any, task: "Task") -> dict[str, Any]:
 
     def must_remain(sites: list[int]) -> None:
         if len(sites) < (least := max(FEWEST, least_of(task.settings.min_replies, about.sites))):
-            raise WorkStopped(
-                f"{len(sites)} of {about.sites} sites remain, and this task requires {least} (min_replies); lost: "
-                f"{remote.describe_lost()}; {remote.sites.repair}, then run the same command"
-            )
+            raise remote.too_few(len(sites), least)
 
     def impossible(k: int, arrays: dict[str, np.ndarray]) -> str:
         if noise:

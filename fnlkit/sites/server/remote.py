@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from fnlkit.core.errors import WorkStopped
 from fnlkit.federated import engines
 from fnlkit.federated.client.client import ClientList
 from fnlkit.federated.client.failure import Failure
@@ -77,7 +78,7 @@ class Remote:
     steps : list of dict
         step, seconds, bytes_up and bytes_down of each training and step.
     lost : dict of int to str
-        Reason by site, of `ask_all`.
+        Reason by site.
     """
 
     def __init__(self, sites: "Roster", present, *, timeout, on_step=lambda text: None):
@@ -89,9 +90,13 @@ class Remote:
         self._count = 0
         self.view: Any = None
 
-    def describe_lost(self) -> str:
-        """Describe the lost sites of `ask_all` with the reasons."""
-        return "; ".join(f"{self.sites.names[k]}: {reason}" for k, reason in sorted(self.lost.items()))
+    def too_few(self, remaining: int, least: int) -> WorkStopped:
+        """Make the error for a task of which too few sites remain; it names the lost sites with the reasons."""
+        lost = "; ".join(f"{self.sites.names[k]}: {reason}" for k, reason in sorted(self.lost.items()))
+        return WorkStopped(
+            f"{remaining} of {self.sites.count} sites remain, and this task requires {least} (min_replies); lost: {lost}; "
+            f"{self.sites.repair}, then run the same command"
+        )
 
     def lose(self, site: int, reason: str) -> None:
         """Record why a site is lost, and write it to the log unless the log has a refusal of the site."""

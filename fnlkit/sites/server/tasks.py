@@ -216,11 +216,8 @@ def over(sites: Roster, task: "Task", options: Options) -> dict[str, Any]:
                     lost[k] = gone[k]
             present = [k for k in present if k not in lost]
             if not gone or len(present) < least:
-                named = "; ".join(f"{names[k]}: {reason}" for k, reason in sorted(lost.items()))
-                raise WorkStopped(
-                    f"{len(present)} of {count} sites remain, and this task requires {least} (min_replies); "
-                    f"lost: {named}; {sites.repair}, then run the same command"
-                ) from None
+                remote.lost |= lost
+                raise remote.too_few(len(present), least) from None
             continue
         about: dict[str, Any] = {"kind": KIND, "task": task.name, "covers": [names[k] for k in present]}
         about["lost"] = {names[k]: reason for k, reason in sorted((lost | remote.lost).items())}

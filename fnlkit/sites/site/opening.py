@@ -161,9 +161,7 @@ def open_site(place: Place, agreed: project.Project, name: str, scale_text: str 
     if name == "train" and "secret" in plan.needs:  # drawn at the site: the server has the seed
         client.secret = read_or_draw(os.path.join(place.memory, "privacy.key"))
     network = nothing().network if name in ("audit", scale.TASK) else network_of(task, shape)
-    sizes = {"classes": len(about.classes), "samples": len(given), "width": getattr(network.module, "width", 0)}
-    dtype = str(network.dtype).removeprefix("torch.")
-    arrays = replies.declared_arrays(replies.replies_of(task), **sizes, size=network.size, dtype=dtype)
+    arrays = replies.declared_arrays(task, network, len(given))
     rows = {row.step: row for row in steps.table(task)}
     keep: Any = partial(keep_judgment, place.memory, federation) if name == "audit" else lambda client: None
     budgets = Budgets(os.path.join(place.memory, "requests.json"), agreed.digest)

@@ -102,16 +102,8 @@ def list_replies(text: str, path: str, leave_out: str = "", memory: str = "") ->
     data = load_for_task(text, agreed, leave_out=leave_out, memory=memory)
     shape, rows = intake(data)[2], []
     for task in agreed_tasks(path):
-        network = network_of(task, shape)
         declared, most = replies.replies_of(task), replies.open_sides(task)
-        arrays = replies.declared_arrays(
-            declared,
-            classes=len(agreed.classes),
-            samples=len(data.y_train),
-            width=getattr(network.module, "width", 0),
-            size=network.size,
-            dtype=str(network.dtype).removeprefix("torch."),
-        )
+        arrays = replies.declared_arrays(task, network_of(task, shape), len(data.y_train))
         permitted = {reply for row in steps.table(task) for reply in row.replies}
         for name, (kind, sides) in arrays.items():
             if name in permitted:

@@ -11,6 +11,7 @@ from fnlkit.sites.site import audit
 
 if TYPE_CHECKING:
     from fnlkit.core.declarations import Sent
+    from fnlkit.federated.client.network import Network
     from fnlkit.sites.project import Task
 
 
@@ -34,22 +35,16 @@ def open_sides(task: "Task") -> dict[str, int]:
     return sides | audit.open_sides(about) if task.name == "audit" else sides
 
 
-def declared_arrays(
-    replies: "Mapping[str, Sent]", *, classes: int, samples: int, width: int, size: int, dtype: str
-) -> dict[str, tuple[str, tuple[int | str, ...]]]:
+def declared_arrays(task: "Task", network: "Network", samples: int) -> dict[str, tuple[str, tuple[int | str, ...]]]:
     """Declare {name: (type, shape)} of all arrays that a site can send.
 
     Parameters
     ----------
-    replies : dict of str to Sent
-        As returned by `replies_of`.
-    classes, samples, width, size : int
-        Number of classes, samples of the site, features of the network, and length of the weight vector.
-    dtype : str
-        Type of the weights.
+    task : fnlkit.sites.project.Task
+    network : fnlkit.federated.client.network.Network
+    samples : int
+        Number of samples of the site.
     """
-    arrays: dict[str, tuple[str, tuple[int | str, ...]]] = {"weights": (dtype, (size,))}
-    known = {"classes": classes, "samples": samples, "width": width, "size": size}
-    for name, sent in replies.items():
-        arrays.setdefault(name, (sent.dtype, sent.sides(**known)))
-    return arrays
+    known = {"classes": len(task.project.classes), "samples": samples, "width": getattr(network.module, "width", 0)}
+    declared = {name: (sent.dtype, sent.sides(**known, size=network.size)) for name, sent in replies_of(task).items()}
+    return {**declared, "weights": (str(network.dtype).removeprefix("torch."), (network.size,))}
