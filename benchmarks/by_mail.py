@@ -186,7 +186,12 @@ def windows_of(second, counts):
         cells, wrong = second[name], second[f"{name}_wrong"]
         least, most = rounding.sums_of(cells)
         for t, c in np.argwhere(~np.eye(CLASSES, dtype=bool)):
-            yield (place == t) & (given == c), cells[t, c] - rounding.AWAY, cells[t, c] + rounding.AWAY
+            # A cell with which the total has no room for more can stand for a larger one.
+            low, _, width = (
+                bound[c] for bound in rounding.bounds_of(cells + rounding.STEP * (np.eye(CLASSES)[t][:, None] > 0))
+            )
+            most = counts[c] if counts[c] - low < width else cells[t, c] + rounding.AWAY
+            yield (place == t) & (given == c), cells[t, c] - rounding.AWAY, most
         for c in each:
             # The smallest and the largest sum can stand for more distant ones.
             low = 0 if wrong[c] == least[c] else wrong[c] - rounding.AWAY

@@ -41,7 +41,8 @@ def round_table(table: np.ndarray, totals: np.ndarray) -> tuple[np.ndarray, np.n
     """Round (cells (C, C), wrong (C,)) of counts by predicted and given class to multiples of STEP.
 
     Cells on the diagonal are 0: they follow from the totals, the numbers of given labels.  `wrong` is the number of given
-    labels of which another class is predicted.  The cells of a class are 0 if its total would narrow their windows.
+    labels of which another class is predicted.  Where the total of a class would narrow the window of a cell, because nearly
+    all of its labels are contradicted, the largest cell of the class is smaller by STEP, so that it states less.
 
     Parameters
     ----------
@@ -56,12 +57,15 @@ def round_table(table: np.ndarray, totals: np.ndarray) -> tuple[np.ndarray, np.n
     >>> cells, wrong = round_table([[20, 6, 1], [3, 20, 2], [1, 1, 30]], [24, 27, 33])
     >>> cells.tolist(), wrong.tolist()
     ([[0, 5, 0], [5, 0, 0], [0, 0, 0]], [5, 5, 0])
+    >>> round_table([[20, 40], [6, 1]], [26, 41])[1].tolist()  # 40 of 41 labels are sent as 35
+    [5, 35]
     """
     off = ~np.eye(len(table), dtype=bool)
     counts = np.where(off, np.asarray(table, np.float64), 0)
     cells = np.where(off, round_counts(counts), 0)
-    low, high, width = bounds_of(cells)
-    cells[:, totals - low < width] = 0
+    totals = np.asarray(totals)
+    while len(narrow := np.flatnonzero(cells.any(0) & (totals - bounds_of(cells)[0] < bounds_of(cells)[2]))):
+        cells[cells[:, narrow].argmax(0), narrow] -= STEP
     return cells, np.clip(round_counts(counts.sum(0)), *sums_of(cells))
 
 

@@ -93,7 +93,7 @@ MOST_NAMES = 5
 
 
 def list_names(names: Iterable[Any], *, quote: bool = False) -> str:
-    """List at most five names for a message, and the number of the others.
+    """List the first five names for a message and the number of the others, if they are two or more.
 
     Parameters
     ----------
@@ -107,5 +107,6 @@ def list_names(names: Iterable[Any], *, quote: bool = False) -> str:
     ('a, b, c, d, e', '0, 1, 2, 3, 4 and 3 more', "'a b'", '')
     """
     names = list(names)
-    text = ", ".join(repr(name) if quote else str(name) for name in names[:MOST_NAMES])
-    return text + (f" and {len(names) - MOST_NAMES:,} more" if len(names) > MOST_NAMES else "")
+    count = MOST_NAMES if len(names) > MOST_NAMES + 1 else len(names)
+    text = ", ".join(repr(name) if quote else str(name) for name in names[:count])
+    return text + (f" and {len(names) - count:,} more" if len(names) > count else "")

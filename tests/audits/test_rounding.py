@@ -36,6 +36,15 @@ def test_exact_sums_of_withheld_cells_would_state_them():
     assert send((3, 3, 3, 3), 40) == (5, 5, 5, 5, 15)
 
 
+@pytest.mark.parametrize("total", [7, 8, 11, 12, 41, 500])
+def test_a_class_whose_labels_are_all_contradicted_does_not_look_right(total):
+    # Exact numbers near the total would state single samples, but no contradiction at all would be a false finding.
+    for wrong in (total, total - 1, total - 2):
+        table, totals = np.array([[30, wrong], [0, total - wrong]]), np.array([30, total])
+        restored = rounding.restore_table(*rounding.round_table(table, totals), totals)
+        assert wrong - 6 <= restored[0, 1] <= wrong + 2 and restored[0, 0] == 30
+
+
 def test_restored_tables_have_the_totals_and_the_rounded_sums():
     rng = np.random.default_rng(0)
     away = []
