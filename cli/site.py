@@ -19,6 +19,7 @@ from fnlkit.cli.plumbing import (
     console,
     control_option,
     json_option,
+    out_console,
     printable,
     sample_column_option,
     seed_option,
@@ -84,7 +85,7 @@ def check(data: str, folder: str, leave_out: str, as_json: bool) -> None:
     description = preview.describe_data(data, site["agreed"])
     if not as_json:
         for line in _describe(description):
-            console().print(line)
+            out_console().print(line)
     rows = preview.list_replies(data, site["agreed"], leave_out or site["leave_out"], site["memory"])
     requests = [row for task in preview.agreed_tasks(site["agreed"]) for row in steps.table(task)]
     if as_json:
@@ -96,18 +97,18 @@ def check(data: str, folder: str, leave_out: str, as_json: bool) -> None:
     cells = [(row["task"], row["name"], "depends" if row["bytes"] is None else row["bytes"], row["when"], row["what"])
              for row in rows]  # fmt: skip
     always = "the client number, the number of samples, the version of fnlkit and codes of failures"
-    console().print(f"The data fit the project. These replies can leave this machine, in addition to {always}:")
-    console().print(Table("task", "reply", "bytes at most", "when", "content", rows=cells))
-    console().print("The site answers these requests, for this agreement and in these numbers, and refuses all others:")
-    console().print(Table(*steps.TITLES, rows=[row.cells for row in requests]))
+    out_console().print(f"The data fit the project. These replies can leave this machine, in addition to {always}:")
+    out_console().print(Table("task", "reply", "bytes at most", "when", "content", rows=cells))
+    out_console().print("The site answers these requests, for this agreement and in these numbers, and refuses all others:")
+    out_console().print(Table(*steps.TITLES, rows=[row.cells for row in requests]))
 
 
-def _describe(found):
-    yield f"{found['samples']:,} samples with labels, {found['kind']} {tuple(found['shape'])}; {found['test']:,} test samples"
-    yield Table("class", "samples", rows=[(printable(name), count) for name, count in found["classes"].items()])
-    for text in found["notes"]:
+def _describe(data):
+    yield f"{data['samples']:,} samples with labels, {data['kind']} {tuple(data['shape'])}; {data['test']:,} test samples"
+    yield Table("class", "samples", rows=[(printable(name), count) for name, count in data["classes"].items()])
+    for text in data["notes"]:
         yield printable(f"Note: {text}")
-    for text in found["problems"]:
+    for text in data["problems"]:
         yield printable(f"Problem: {text}.")
 
 
@@ -339,8 +340,8 @@ def log(folder: str, name: str, as_json: bool) -> None:
         total += size
         cells = [str(number), line["run"][:8], "" if line["round"] is None else str(line["round"])]
         table.add_row(*cells, size, printable(_content(line)))
-    console().print(table)
-    console().print(f"{len(lines):,} messages, {total:,} bytes of arrays; the chain of checksums is intact")
+    out_console().print(table)
+    out_console().print(f"{len(lines):,} messages, {total:,} bytes of arrays; the chain of checksums is intact")
 
 
 def _content(line):

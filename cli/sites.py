@@ -18,7 +18,7 @@ import click
 from fnlkit.artifacts import files, saving
 from fnlkit.cli.audit import fit_results
 from fnlkit.cli.group import Group
-from fnlkit.cli.plumbing import Table, console, printable, takes_file, verbose
+from fnlkit.cli.plumbing import Table, out_console, printable, takes_file, verbose
 from fnlkit.core.errors import InputError, WorkStopped
 from fnlkit.sites import connection
 
@@ -364,10 +364,10 @@ def _print_result(file, result):
             raise InputError(f"{file}: {error}; run the task again") from None
         parts[1:1] = [printable(f"lost {name}: {reason}") for name, reason in result["lost"].items()]
         for part in parts:
-            console().print(part)
+            out_console().print(part)
     elif result["task"] == "scale":
         rows = [(printable(row["name"]), row["known"], f"{row['mean']:.6g}", f"{row['std']:.6g}") for row in result["rows"]]
-        console().print(Table("feature", "known values", "mean", "standard deviation", rows=rows))
+        out_console().print(Table("feature", "known values", "mean", "standard deviation", rows=rows))
     else:
         table = Table("site", "tested", "agreement", "range")
         for row in result["sites"]:
@@ -375,12 +375,12 @@ def _print_result(file, result):
             ends = f"{100 * row['low']:.1f} to {100 * row['high']:.1f} %"
             shown = "fewer than 20 samples" if value is None else f"{100 * value:.1f} %"
             table.add_row(printable(row["site"]), row["samples"], shown, ends)
-        console().print(table)
+        out_console().print(table)
     if result["task"] != "audit":
-        console().print(printable(f"covers {', '.join(result['covers'])}"))
+        out_console().print(printable(f"covers {', '.join(result['covers'])}"))
         for name, reason in result["lost"].items():
-            console().print(printable(f"lost {name}: {reason}"))
+            out_console().print(printable(f"lost {name}: {reason}"))
     if not result["steps"] or not verbose():
         return
     rows = [(step["step"], f"{step['seconds']:,.1f}", step["bytes_up"], step["bytes_down"]) for step in result["steps"]]
-    console().print(Table("step", "seconds", "bytes from sites", "bytes to sites", rows=rows))
+    out_console().print(Table("step", "seconds", "bytes from sites", "bytes to sites", rows=rows))

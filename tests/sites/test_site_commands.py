@@ -79,6 +79,7 @@ def test_a_demonstration_has_all_files_and_private_keys_are_private(demo):
 def test_a_site_checks_its_data_and_sends_nothing(demo):
     site = demo / "sites/site-1"
     found = json.loads(succeed("fnlkit site check data.npz --json", site).stdout)
+    assert "predicted" in succeed("fnlkit site check data.npz", site).stdout
     data = np.load(site / "data.npz")
     assert found["samples"] == len(data["y"]) and found["classes"] == {str(c): int((data["y"] == c).sum()) for c in range(10)}
     sizes = {(row["task"], row["name"]): row["bytes"] for row in found["leaves"]}
@@ -153,7 +154,7 @@ def test_an_audit_a_review_and_the_log_of_a_site(demo, tmp_path):
     nodes, site = nodes_of(demo), demo / "sites/site-2"
     conduct(demo, nodes, {"task": "audit", "output": str(tmp_path / "audit.json"), "wait": 0.0})
     done = succeed("fnlkit sites show audit.json", tmp_path)
-    assert "site-2" in done.stderr + done.stdout
+    assert "site-2" in done.stdout and not done.stderr
     refuse("fnlkit site review --list", site, "--guarantee")
     assert not (site / "review").exists()
     data = dict(np.load(site / "data.npz"))
@@ -167,6 +168,7 @@ def test_an_audit_a_review_and_the_log_of_a_site(demo, tmp_path):
     succeed("fnlkit site review", site)
     client = site_module.open_site(site_module.Place.of(nodes[12]), project.read(demo), "train").client
     assert int(client.reviewed.sum()) == 12 and int(client.y[int(rows[0]["position"])]) == 7
+    assert "judge" not in succeed("fnlkit site log", site).stderr and "predicted" in succeed("fnlkit site log", site).stdout
     lines, path = json.loads(succeed("fnlkit site log --json", site).stdout), site / "memory/left.jsonl"
     assert lines == ledger.read_ledger(str(path)) and len(lines) == 3
     path.write_text(path.read_text().replace('"round": 0', '"round": 1', 1))
