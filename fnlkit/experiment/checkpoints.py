@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,7 @@ from fnlkit.artifacts.run import Run
 from fnlkit.core.errors import InputError
 from fnlkit.experiment import memory
 from fnlkit.experiment.conditions import machine, peak_bytes
-from fnlkit.experiment.identity import describe_data, digest_of_federation, labels_of, truth_of
-from fnlkit.experiment.settings import Settings
+from fnlkit.experiment.identity import describe_data, labels_of, must_have_same_data, must_have_same_settings, truth_of
 from fnlkit.federated.client.network import Model
 from fnlkit.federated.engines.engine import Engine
 from fnlkit.federated.server.clients import Clients
@@ -149,40 +148,11 @@ def resume(experiment: Any, run: Run) -> None:
 
 def check(experiment: Any, run: Run) -> None:
     """Raise InputError if a run was made with other settings, data or code; parameters as for `resume`."""
-    _check_settings(experiment.settings, run)
-    _check_federation(experiment.federation, experiment.dataset, run)
+    must_have_same_settings(run, experiment.settings)
+    must_have_same_data(run, experiment.federation, experiment.dataset)
     _check_code(experiment, run)
     _check_inputs(experiment, run)
     _check_schedule(experiment.plan, run)
-
-
-def _check_settings(settings, run):
-    for field in fields(Settings):
-        name, now = field.name, getattr(settings, field.name)
-        before = run.settings.get(name, field.default)  # the option can be newer than the run
-        # `min_replies` only decides when to stop, so a run that lost too many clients can be resumed with a lower value.
-        if name not in ("rounds", "min_replies") and before != now:
-            raise InputError(f"`resume`: the run was made with `{name}` {before}, not {now}; use the settings of the run")
-
-
-def _check_federation(federation, dataset, run):
-    same_clients = np.array_equal(run.client_offsets, federation.client_offsets) and np.array_equal(
-        run.client_indices, federation.client_indices
-    )
-    true = 0 if federation.true is None else federation.true
-    if run.meta.get("dataset_checksum") != dataset.checksum:
-        different = "data set"
-    elif federation.classes != run.meta["classes"] or not same_clients:
-        different = "partition"
-    elif not np.array_equal(run.labels["given"], federation.given):
-        different = "set of labels"
-    elif not np.array_equal(run.labels.get("true", 0), true):
-        different = "set of true labels"
-    elif run.meta.get("federation") not in (None, digest_of_federation(federation)):  # the earliest runs have none
-        different = "review of labels"
-    else:
-        return
-    raise InputError(f"`resume`: the run was made from another {different}; use the federation of the run")
 
 
 def _check_code(experiment, run):

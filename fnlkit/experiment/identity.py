@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fnlkit.artifacts.federation import OF_RUNS
+from fnlkit.core.errors import InputError
 
 if TYPE_CHECKING:
     from fnlkit.artifacts.federation import Federation
+    from fnlkit.artifacts.run import Run
     from fnlkit.datasets.dataset import Dataset
+    from fnlkit.experiment.settings import Settings
 
 
 def digest_of_federation(federation: Federation) -> str:
@@ -65,3 +69,34 @@ def describe_data(federation: Federation, dataset: Dataset, mean: Sequence[float
         "features": dataset.features,
         "samples": samples,
     }
+
+
+def must_have_same_settings(run: Run, settings: Settings) -> None:
+    """Raise InputError if a run that is resumed was made with other settings, except `rounds` and `min_replies`."""
+    for field in fields(settings):
+        name, now = field.name, getattr(settings, field.name)
+        before = run.settings.get(name, field.default)  # the option can be newer than the run
+        # `min_replies` only decides when to stop, so a run that lost too many clients can be resumed with a lower value.
+        if name not in ("rounds", "min_replies") and before != now:
+            raise InputError(f"`resume`: the run was made with `{name}` {before}, not {now}; use the settings of the run")
+
+
+def must_have_same_data(run: Run, federation: Federation, dataset: Dataset) -> None:
+    """Raise InputError if a run that is resumed was made from another data set or federation."""
+    same_clients = np.array_equal(run.client_offsets, federation.client_offsets) and np.array_equal(
+        run.client_indices, federation.client_indices
+    )
+    true = 0 if federation.true is None else federation.true
+    if run.meta.get("dataset_checksum") != dataset.checksum:
+        different = "data set"
+    elif federation.classes != run.meta["classes"] or not same_clients:
+        different = "partition"
+    elif not np.array_equal(run.labels["given"], federation.given):
+        different = "set of labels"
+    elif not np.array_equal(run.labels.get("true", 0), true):
+        different = "set of true labels"
+    elif run.meta.get("federation") not in (None, digest_of_federation(federation)):  # the earliest runs have none
+        different = "review of labels, hold-out or grouping of samples"
+    else:
+        return
+    raise InputError(f"`resume`: the run was made from another {different}; use the federation of the run")

@@ -25,7 +25,7 @@ from fnlkit.evidence.linear import BLOCK, Head, Scaling
 from fnlkit.experiment.bound_method import BoundMethod
 from fnlkit.experiment.conditions import peak_bytes, versions
 from fnlkit.experiment.evaluation_set import held_out_positions, tested_samples
-from fnlkit.experiment.identity import describe_data, digest_of_federation, labels_of, truth_of
+from fnlkit.experiment.identity import describe_data, labels_of, must_have_same_data, must_have_same_settings, truth_of
 from fnlkit.experiment.scale import scale_of, statistics_bytes
 from fnlkit.kernels.neighbors import on_one_blas_thread
 from fnlkit.kernels.scores import confusion
@@ -188,7 +188,8 @@ def solve(
         Receives notes.
     """
     if resume is not None:
-        _must_equal(resume, federation, dataset, settings)
+        must_have_same_settings(resume, settings)
+        must_have_same_data(resume, federation, dataset)
     method = BoundMethod.of(settings.method)
     method.refuse_idle(settings)
     start = time.monotonic()
@@ -265,18 +266,6 @@ def solve(
                         "peak_bytes": peak_bytes(), "row_seconds": times},
         },
     )  # fmt: skip
-
-
-def _must_equal(run, federation, dataset, settings):
-    """Raise InputError if a run was made with other settings or data."""
-    for name, now in asdict(settings).items():
-        if name not in ("rounds", "min_replies") and run.settings.get(name, now) != now:
-            raise InputError(
-                f": the run was made with `{name}` {run.settings[name]}, not {now}; use the settings of the run",
-                parameter="resume",
-            )
-    if run.meta.get("dataset_checksum") != dataset.checksum or run.meta.get("federation") != digest_of_federation(federation):
-        raise InputError(": the run was made from another data set or federation; use those of the run", parameter="resume")
 
 
 def _scores(federation, dataset, logits):
