@@ -46,6 +46,8 @@ class Fit:
     unmixed : bool
         With mixup: the loss needs the predictions of the local model and of the teacher on the samples before mixup.  The
         teacher then does not predict mixed samples.  No effect without mixup.
+    mixes : bool
+        The loss mixes the targets itself.  Without it, the values for the labels of both samples of a mixture are averaged.
     views : int
         Number of differently augmented views of each sample in a batch.  A batch of B samples has views x B entries, all first
         views before all second views.
@@ -66,6 +68,7 @@ class Fit:
     features: bool = False
     uniform: bool = False
     unmixed: bool = False
+    mixes: bool = False
     views: int = 1
     penalty: Callable[..., Any] | None = None
 
@@ -304,7 +307,7 @@ def _step(network, client, fit, draws, received, twin, t):
     else:
         logits = network.compute(network.module, x)
     values, rows = loss_values(fit.loss, logits, batch)
-    if draws.share is not None:
+    if draws.share is not None and not fit.mixes:
         other, _ = loss_values(fit.loss, logits, replace(batch, y=batch.y[partner]))
         values = draws.share[t] * values + (1 - draws.share[t]) * other
     if fit.penalty is not None:

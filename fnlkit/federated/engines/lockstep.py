@@ -132,7 +132,7 @@ class Lockstep:
             leaves.append(self._head(pick).requires_grad_())
         logits, batch.features = self._outputs(pick, *leaves)
         values, rows = loss_values(fit.loss, logits, batch)
-        if share is not None:
+        if share is not None and not fit.mixes:
             other, _ = loss_values(fit.loss, logits, replace(batch, y=batch.y.gather(1, partner)))
             weight = share.to(values.dtype)[:, None], (1 - share).to(values.dtype)[:, None]
             values = weight[0] * values + weight[1] * other

@@ -209,7 +209,7 @@ class StackedTraining:
         leaves, outputs = self.forward(parameters, buffers, x)
         logits, batch.features = outputs if fit.features else (outputs, None)
         values, rows = loss_values(fit.loss, logits, batch)
-        if mix is not None:
+        if mix is not None and not fit.mixes:
             share, rest, partner = mix
             other, _ = loss_values(fit.loss, logits, replace(batch, y=batch.y.gather(1, partner)))
             values = share[:, None] * values + rest[:, None] * other

@@ -269,7 +269,7 @@ FITS = {
     ),
     "views": Fit(
         partial(everything, weight=0.5), (), 2, 4, 0.05, augment=Augment(1, True), mixup=0.5, teacher=True, features=True,
-        uniform=True, unmixed=True, views=2,
+        uniform=True, unmixed=True, mixes=True, views=2,
     ),
 }  # fmt: skip
 
@@ -304,6 +304,19 @@ def test_a_cohort_of_odd_sizes_equals_its_clients_one_by_one(fit, monkeypatch):
 
 def test_chunks_change_nothing():
     same_round("stacked", FITS["everything"], [9, 2, 4, 3, 13], at_once=2)
+
+
+@pytest.mark.parametrize("mixes, evaluations", [(False, 4), (True, 2)])
+def test_a_loss_that_mixes_the_targets_itself_is_evaluated_once_in_a_step(mixes, evaluations):
+    seen = []
+
+    def counted(logits, batch):
+        seen.append(batch.y)
+        return -logits.log_softmax(-1)[..., 0]
+
+    fit = Fit(counted, epochs=1, batch_size=4, mixup=0.5, mixes=mixes)
+    one_round(*federation("sequential", [8]), fit, [0])
+    assert len(seen) == evaluations
 
 
 def moody(logits, batch):

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from fnlkit.federated.client.client import Batch
 
 
-@reads(unmixed=True)
+@reads(unmixed=True, mixes=True)
 def consistent(logits: "torch.Tensor", batch: "Batch", *, prior: float = 0.0, debias: float = 0.5) -> "torch.Tensor":
     """Loss share CE(y_i) k_i + (1 - share) CE(y_j) k_j of mixup + prior KL(uniform || mean p), (..., B) (Li 2024).
 

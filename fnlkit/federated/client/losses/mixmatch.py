@@ -19,7 +19,7 @@ def sharpen(p: "torch.Tensor", temperature: float) -> "torch.Tensor":
 
 
 @declare(scheduled=("unlabeled",))
-@reads(features=True, unmixed=True)
+@reads(features=True, unmixed=True, mixes=True)
 def mixmatch(
     logits: "torch.Tensor",
     batch: "Batch",

@@ -20,6 +20,7 @@ def reads(
     features: bool = False,
     uniform: bool = False,
     unmixed: bool = False,
+    mixes: bool = False,
     before: Callable[..., Any] | None = None,
     check: Callable[..., Any] | None = None,
 ) -> Callable[..., Any]:
@@ -29,13 +30,15 @@ def reads(
     ----------
     teacher, features, uniform, unmixed : bool
         Values that Fit must provide in the Batch.
+    mixes : bool
+        Under mixup, the loss mixes the targets itself, and it does not read ``batch.y``.
     before : callable or None
         (**keywords of the loss) -> client steps that run before local training, for example to allocate rows.
     check : callable or None
         Called before training as ``check(classes, **keywords of the loss)``; raises InputError if a keyword does not fit.
     """
 
-    fields = {"teacher": teacher, "features": features, "uniform": uniform, "unmixed": unmixed}
+    fields = {"teacher": teacher, "features": features, "uniform": uniform, "unmixed": unmixed, "mixes": mixes}
     return declare(reads=tuple(name for name, needed in fields.items() if needed), before=before, check=check)
 
 
