@@ -24,6 +24,15 @@ from tests.commands import fnlkit
 from tests.toy import IN_SESSION
 
 
+def blobs(x, y, x_test, y_test):
+    """Return a data set of vectors in four classes."""
+    return types.SimpleNamespace(
+        name="blobs", kind="vector", x_train=x.astype(np.float32), y_train=y, x_test=x_test.astype(np.float32),
+        y_test=y_test, mean=(), std=(), checksum="0" * 64, features=None, table=None, sample_rate=0, class_names=list("abcd"),
+        test_verified=True,
+    )  # fmt: skip
+
+
 def problem(seed=0, count=8, size=24, classes=4, public=0):
     """Return (federation, data set) of Gaussian blobs, half of the clients noisy; `public` samples are nobody's."""
     rng = np.random.default_rng(seed)
@@ -31,18 +40,14 @@ def problem(seed=0, count=8, size=24, classes=4, public=0):
     n = count * size
     y, y_test = rng.integers(0, classes, n), rng.integers(0, classes, 60)
     x, x_test = (centers[labels] + rng.normal(size=(len(labels), 6)) for labels in (y, y_test))
-    dataset = types.SimpleNamespace(
-        name="blobs", kind="vector", x_train=x.astype(np.float32), y_train=y, x_test=x_test.astype(np.float32),
-        y_test=y_test, mean=(), std=(), checksum="0" * 64, features=None, table=None, sample_rate=0, class_names=list("abcd"),
-        test_verified=True,
-    )  # fmt: skip
     given = y.copy()
     noisy = np.flatnonzero((np.arange(n) // size) % 2 == 0)
     noisy = noisy[rng.random(len(noisy)) < 0.6]
     given[noisy] = rng.integers(0, classes, len(noisy))
     offsets = np.arange(0, n + 1, size)
     offsets[-1] -= public
-    return Federation("blobs", classes, offsets, rng.permutation(n)[: n - public], given, true=y), dataset
+    owned = rng.permutation(n)[: n - public]
+    return Federation("blobs", classes, offsets, owned, given, true=y), blobs(x, y, x_test, y_test)
 
 
 def settings(method="fedavg", **values):

@@ -3,7 +3,6 @@
 A step that combines sums of different clients, or that trusts a client that nobody judged, ends far below.
 """
 
-import types
 from functools import cache
 
 import numpy as np
@@ -12,6 +11,7 @@ import pytest
 from fnlkit.artifacts.federation import Federation
 from fnlkit.experiment import Experiment, Settings
 from fnlkit.federated.engines import sequential
+from tests.experiment.test_experiment import blobs
 
 SIZES, CLASSES, FEATURES, PUBLIC = (30, 30, 30, 30, 30, 60), 4, 6, 30
 LAST = len(SIZES) - 1
@@ -31,11 +31,7 @@ def problem(kind, *, without=False):
     y, y_test = rng.integers(0, CLASSES, n), rng.integers(0, CLASSES, 500)
     x, x_test = (centers[labels] + rng.normal(size=(len(labels), FEATURES)) for labels in (y, y_test))
     used = slice(offsets[-2 if without else -1])  # the samples of a client that is left out are not public
-    dataset = types.SimpleNamespace(
-        name="blobs", kind="vector", x_train=x[used].astype(np.float32), y_train=y[used], x_test=x_test.astype(np.float32),
-        y_test=y_test, mean=(), std=(), checksum="0" * 64, features=None, table=None, sample_rate=0, class_names=list("abcd"),
-        test_verified=True,
-    )  # fmt: skip
+    dataset = blobs(x[used], y[used], x_test, y_test)
     given, client = y.copy(), np.searchsorted(offsets, np.arange(n), side="right") - 1
     flipped = (client < LAST) & (client % 2 == 0) & (rng.random(n) < 0.5)
     given[flipped] = rng.integers(0, CLASSES, flipped.sum())
