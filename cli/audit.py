@@ -20,6 +20,7 @@ from fnlkit.cli.plumbing import (
     file_argument,
     height,
     json_option,
+    must_differ,
     output_option,
     printable,
     seed_option,
@@ -62,6 +63,8 @@ def command(file: str, html: str | None, pictures: int, as_json: bool, output: s
     from fnlkit.encoders.features import check_backbone
 
     check_backbone(options["backbone"])
+    must_differ({"-o": output, "--html": html})
+    must_differ({"--html": html}, file)
     talk = console()
     say = lambda text: talk.print(text, style="dim", soft_wrap=True)  # noqa: E731
     with bar("sites") as progress:

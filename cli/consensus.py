@@ -15,6 +15,7 @@ from fnlkit.cli.plumbing import (
     control_option,
     emit,
     json_option,
+    must_differ,
     out_console,
     output_option,
     printable,
@@ -56,6 +57,8 @@ def command(
     Example:
       fnlkit consensus fed.npz votes.csv --method dawid-skene -o agreed.npz
     """
+    must_differ({"-o": output, "--csv": table_file}, votes)
+    must_differ({"--csv": table_file}, file)
     agreed = fnlkit.consensus(file, votes, cast(Any, method), say=caution, **options)
     facts = agreed.sites
     if table_file is not None:

@@ -6,7 +6,16 @@ import click
 from click.core import ParameterSource
 
 import fnlkit
-from fnlkit.cli.plumbing import console, csv_option, emit, file_argument, must_not_overwrite, output_option, suggest
+from fnlkit.cli.plumbing import (
+    console,
+    csv_option,
+    emit,
+    file_argument,
+    must_differ,
+    must_not_overwrite,
+    output_option,
+    suggest,
+)
 from fnlkit.core.errors import InputError
 
 
@@ -30,6 +39,7 @@ def command(file: str, above: float, drop: bool, listed: bool, sheet: str | None
     """
     if listed and click.get_current_context().get_parameter_source("above") is not ParameterSource.DEFAULT:
         raise InputError("--above: --list corrects exactly the listed labels, whatever their scores; omit one of both")
+    must_differ({"-o": output, "--csv": sheet})
     must_not_overwrite(file, sheet, "federation", "--csv")
 
     corrected = fnlkit.correct(file, above=above, drop=drop, listed=listed)

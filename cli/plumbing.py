@@ -79,6 +79,16 @@ def must_not_overwrite(file: str | None, output: str | None, what: str, option: 
             raise InputError(f"{option} {output} is also the input {what}; choose another name")
 
 
+def must_differ(outputs: dict[str, str | None], *inputs: str | None) -> None:
+    """Raise if an output, {option: file}, would overwrite an input file or another output."""
+    written: dict[str, str] = {}
+    for option, path in outputs.items():
+        for file in inputs:
+            must_not_overwrite(file, path, "file", option)
+        if path not in (None, "-") and (other := written.setdefault(os.path.abspath(path), option)) != option:
+            raise InputError(f"{option} {path} is also the file of {other}; choose another name")
+
+
 csv_option = click.option("--csv", "sheet", metavar="FILE.csv", default=None, callback=takes_file,
                           help="Also write a table of all samples with their labels as received and now.")  # fmt: skip
 

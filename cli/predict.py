@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 import fnlkit
-from fnlkit.cli.plumbing import caution, console, emit_table, printable, suggest, takes_file, trust_option
+from fnlkit.cli.plumbing import caution, console, emit_table, must_differ, printable, suggest, takes_file, trust_option
 
 
 @click.command()
@@ -29,6 +29,7 @@ def command(run: str, data: str | None, output: str, **options: Any) -> None:
     Example:
       fnlkit predict run.pt photos.npz -o predictions.csv
     """
+    must_differ({"-o": output}, run, data)
     sheet = fnlkit.predict(run, data, say=lambda note: caution(printable(note)), **options)
     emit_table(sheet, output)
     if output != "-":

@@ -12,6 +12,7 @@ from fnlkit.cli.plumbing import (
     console,
     dataset_option,
     ledger_option,
+    must_differ,
     printable,
     runs_argument,
     suggest,
@@ -41,6 +42,7 @@ def command(runs: tuple[str, ...], dataset: str | None, ledger: str | None, trus
     """
     from fnlkit.pipeline import report
 
+    must_differ({"-o": output}, *runs)
     result = fnlkit.evaluate(*runs, dataset=dataset, ledger=ledger, trust=trust, say=caution)
     shown = report.page(report.facts(result, datasets=_Samples(dataset)))
     saving.write_bytes([shown.encode()], output)

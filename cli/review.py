@@ -21,6 +21,7 @@ from fnlkit.cli.plumbing import (
     dataset_option,
     emit,
     emit_table,
+    must_differ,
     must_not_overwrite,
     output_option,
     printable,
@@ -106,8 +107,8 @@ def import_(file: str, table: str, sheet: str | None, output: str, **options: An
     """
     from fnlkit.audits.reviews import read_reviews
 
-    for read in (file, table):
-        must_not_overwrite(read, sheet, "file", "--csv")
+    must_differ({"-o": output, "--csv": sheet})
+    must_differ({"--csv": sheet}, file, table)
 
     reviewed = fnlkit.import_review(file, table, say=caution, **options)
     reviews = read_reviews(reviewed)

@@ -19,6 +19,7 @@ from fnlkit.cli.plumbing import (
     console,
     control_option,
     json_option,
+    must_differ,
     out_console,
     printable,
     sample_column_option,
@@ -274,7 +275,9 @@ def predict(run: str, data: str | None, folder: str, as_json: bool, output: str 
     from fnlkit.sites.site import predictions
 
     site = folders.read_site(folder)
-    predicted = predictions.predict_site(run, _source(data, site), site)
+    source = _source(data, site)
+    must_differ({"-o": output}, run, source)
+    predicted = predictions.predict_site(run, source, site)
     if output:
         predicted.sheet.write(output)
     if as_json:

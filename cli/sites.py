@@ -18,7 +18,7 @@ import click
 from fnlkit.artifacts import files, saving
 from fnlkit.cli.audit import fit_results
 from fnlkit.cli.group import Group
-from fnlkit.cli.plumbing import Table, out_console, printable, takes_file, verbose
+from fnlkit.cli.plumbing import Table, must_differ, out_console, printable, takes_file, verbose
 from fnlkit.core.errors import InputError, WorkStopped
 from fnlkit.sites import connection
 
@@ -180,8 +180,7 @@ def run(
         raise InputError("--run: names no run; give the output of the task train")
     if html and task != "audit":
         raise InputError("--html: only an audit has a page; leave the option out")
-    if html and os.path.abspath(html) == os.path.abspath(output):
-        raise InputError(f"--html {html}: is also the file of -o; name another file for the page")
+    must_differ({"-o": output, "--html": html}, scaled, model, server_data)
     if without and not mail:
         raise InputError("--without: is for tasks over files; add --folder")
     if without and task == "train":

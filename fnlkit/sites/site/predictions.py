@@ -56,7 +56,7 @@ def predict_site(path: str | os.PathLike[str], source: str, site: dict[str, Any]
     agreed, run = project.read(site["agreed"]), Run.read(path)
     about = run.meta.get("samples", {})
     if about.get("class_names") != agreed.classes or tuple(run.meta["input_shape"]) != agreed.input_shape:
-        raise InputError(f"{path}: was trained on other classes or samples than those of this project")
+        raise InputError(f"{path}: was trained on other classes or samples than those of this project; name a run of it")
     data = load_for_task(
         source, replace(agreed, columns=about.get("columns")), leave_out=site["leave_out"], memory=site["memory"]
     )
