@@ -162,6 +162,8 @@ class Experiment:
             with torch.inference_mode(False):
                 if not self.selection.stops(self.history):
                     self._train(on_round, checkpoint, checkpoint_every)
+            if not self.history:
+                raise InputError(f"method {self.settings.method}: yielded no Round, so nothing was trained")
             self._check_accepted()
             self._score_last_model(on_round)
             self._note_constant()

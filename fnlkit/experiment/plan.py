@@ -259,8 +259,8 @@ class Plan:
 
     def _check_components(self, facts: RunFacts) -> None:
         """Raise InputError if loss, optimizer or aggregator do not fit the method, the classes, the network or the cohort."""
-        suits(self.loss, facts.classes)
         self.method.refuse_idle(self.settings)
+        suits(self.loss, facts.classes)
         if "probe" in self.needs and parse(self.settings.model).name == "pretrained" and not self.settings.warmup_head:
             raise InputError(
                 f"0: {self.settings.method} selects samples by the head, which is not trained; write for example 20",

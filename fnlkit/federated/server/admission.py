@@ -432,7 +432,8 @@ def check_any_accepted(log: "list[Exchange]", rejected: list[dict[str, Any]]) ->
     rejected : list of dict
         round, client and reason of each rejected reply.
     """
-    if rejected and not any(len(entry.kept) for entry in log):
+    refused = {(entry["round"], entry["client"]) for entry in rejected}  # some by their weight, after their reply was logged
+    if rejected and all((r, client) in refused for r, entry in enumerate(log) for client in entry.kept.tolist()):
         raise to_error(rejected[-1]["round"], [rejected[-1]["client"]], [rejected[-1]["reason"]])
 
 

@@ -2,16 +2,19 @@
 
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 
-from fnlkit.artifacts.exchange import pack_log, unpack_log
+from fnlkit.artifacts.exchange import Exchange, pack_log, unpack_log
 from fnlkit.core import registry
+from fnlkit.core.errors import InputError, WorkStopped
 from fnlkit.federated import engines
 from fnlkit.federated.client.training import Fit
-from fnlkit.federated.server.admission import disagreeing
+from fnlkit.federated.server.admission import check_any_accepted, disagreeing
 from fnlkit.federated.server.aggregation import mean
 from fnlkit.federated.server.clients import TooManyLost
+from fnlkit.federated.server.optimizers import FedOpt
 from fnlkit.methods.flr import local_training
 from fnlkit.models import build
 from tests import toy
@@ -261,3 +264,28 @@ def test_of_two_forms_that_equally_many_replies_have_the_shape_decides():
     """Two replies have five numbers, and two have a number per sample; the choice follows from no hash."""
     values = {j: torch.zeros(size) for j, size in enumerate((5, 5, 7))}
     assert list(disagreeing(values, {0: 5, 1: 9, 2: 7})) == [2]
+
+
+@pytest.mark.parametrize("part", ["aggregate", "server"])
+def test_a_result_of_the_server_that_is_no_finite_model_stops_the_round_and_blames_no_client(part):
+    def result(first, second, factor=1.0):
+        return (first[0] if part == "aggregate" else second) * factor
+
+    for change, error, reason in (
+        (lambda *values: result(*values, torch.nan), WorkStopped, "returned NaN or infinite entries"),
+        (lambda *values: result(*values)[:3], InputError, r"returned \(3,\); expected one vector"),
+        (lambda *values: None, InputError, "returned NoneType; expected one vector"),
+    ):
+        fed, model = toy.toy(count=3)
+        with pytest.raises(error, match=reason):
+            FedOpt(FIT, **{part: change}).round(fed, [0, 1, 2], model)
+        assert not fed.rejected
+
+
+def test_a_run_whose_replies_all_have_no_weight_fails():
+    """Rounds of one client: each reply was logged before its aggregation weight was refused."""
+    log = [Exchange(np.array([k]), np.array([k]), {}, np.array([1.0])) for k in range(3)]
+    rejected = [{"round": k, "client": k, "reason": "its aggregation weight is 0"} for k in range(3)]
+    with pytest.raises(TooManyLost, match="client 2: its aggregation weight is 0"):
+        check_any_accepted(log, rejected)
+    check_any_accepted(log, rejected[1:])

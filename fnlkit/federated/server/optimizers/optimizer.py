@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from fnlkit.core import own
-from fnlkit.core.errors import InputError
+from fnlkit.core.errors import InputError, WorkStopped
 from fnlkit.core.parameters import select_accepted
 from fnlkit.federated.client.losses import needs
 from fnlkit.federated.client.network import Model, Network
@@ -328,12 +328,23 @@ class FedOpt:
         context = model.weights, model.network.slots, p, updates.ids, clients.memory
         context = dict(zip(_CONTEXT, context, strict=True))
         merged = self.aggregate(stacked, weights, **{name: context[name] for name in self._accepted_names})
-        if not isinstance(merged, torch.Tensor) or merged.shape != model.weights.shape:
-            kind = tuple(merged.shape) if isinstance(merged, torch.Tensor) else type(merged).__name__
-            wanted = tuple(model.weights.shape)
-            raise InputError(f"{own.describe_place(self.aggregate)}: returned {kind}; expected one vector {wanted}")
-        merged[:p] = self.server(updates, merged[:p])
+        _must_be_vector(self.aggregate, merged, model.weights)
+        stepped = self.server(updates, merged[:p])
+        _must_be_vector(self.server, stepped, start)
+        merged[:p] = stepped
         return merged
+
+
+def _must_be_vector(part, vector, like):
+    """Raise unless an aggregator or a server step returned a finite vector, so that clients are not blamed for its result."""
+    if not isinstance(vector, torch.Tensor) or vector.shape != like.shape:
+        kind = tuple(vector.shape) if isinstance(vector, torch.Tensor) else type(vector).__name__
+        raise InputError(f"{own.describe_place(part)}: returned {kind}; expected one vector {tuple(like.shape)}")
+    if not vector.isfinite().all():
+        raise WorkStopped(
+            f"{own.describe_place(part)}: returned NaN or infinite entries for finite models; if training diverged, lower the "
+            "learning rate"
+        )
 
 
 def _together(asked, added):
