@@ -132,6 +132,8 @@ class Deployed:
         from fnlkit.sites.server import flower, tasks
 
         options = {name: value for name, value in (self.options | changes).items() if value}
+        if options["task"] != "train":
+            options.pop("server_data", None)  # refused by the other tasks
         tasks.conduct(flower.FlowerTransport(self.grid), self.project, tasks.options_of(options))
 
 
