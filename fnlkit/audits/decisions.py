@@ -223,35 +223,35 @@ def _strata(federation, open_ones, client, rows, listed, design, source):
     return first, open_ones[~np.isin(open_ones, first)]
 
 
-def _whole(found, cells, i, name):
+def _whole(table, cells, i, name):
     try:
         return int(cells[name][i])
     except ValueError:
-        found.fail([i], f"{name} is {cells[name][i][:40]!r}; expected a whole number, as exported")
+        table.fail([i], f"{name} is {cells[name][i][:40]!r}; expected a whole number, as exported")
 
 
-def _decide(found, cells, i, label_of, names):
+def _decide(table, cells, i, label_of, names):
     """Read (decision, class or None) of a row; ("", None) if it is undecided."""
     text, apart = cells["decision"][i], "label" in cells
     word, label = text.lower(), cells["label"][i] if apart else ""
     chosen = label_of(label)
     if label and chosen is None:
-        found.fail([i], f"label {label!r} is no label of this task; it is about {list_names(names)}")
+        table.fail([i], f"label {label!r} is no label of this task; it is about {list_names(names)}")
     if label and word in ("keep", "drop", "unsure"):
-        found.fail([i], f"decision {text!r} with the label {label!r}; write relabel, or leave the label empty")
+        table.fail([i], f"decision {text!r} with the label {label!r}; write relabel, or leave the label empty")
     if not text:
         return ("relabel", chosen) if label else ("", None)
     named = label_of(text)
     if word not in DECISIONS:
         if named is None:
-            found.fail([i], f"decision {text!r}; write {', '.join(DECISIONS)}")
+            table.fail([i], f"decision {text!r}; write {', '.join(DECISIONS)}")
         if label and chosen != named:
-            found.fail([i], f"decision {text!r} with the label {label!r}; leave one of them empty")
+            table.fail([i], f"decision {text!r} with the label {label!r}; leave one of them empty")
         return "relabel", named
     if not apart and named is not None:
-        found.fail([i], f"decision {text!r} is also a class; add a column label for the new class")
+        table.fail([i], f"decision {text!r} is also a class; add a column label for the new class")
     if word == "relabel" and not label:
-        found.fail([i], "decision relabel without a class; write it into the column label")
+        table.fail([i], "decision relabel without a class; write it into the column label")
     return word, chosen
 
 

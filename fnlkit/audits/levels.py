@@ -91,10 +91,10 @@ def by_class(federation: Federation, decisions: Decisions, names: list[str]) -> 
     given = np.asarray(federation.given)[decisions.positions]
     classes, pairs = [], []
     for code in np.unique(given).tolist():
-        one = given == code
-        decided = int(one.sum())
+        inside = given == code
+        decided = int(inside.sum())
         classes.append(ClassShare(names[code], decided, **_range(*_counts(federation, decisions, code))))
-        for true in np.unique(decisions.label[one]).tolist():
+        for true in np.unique(decisions.label[inside]).tolist():
             if true not in (code, -1):
                 counts = _counts(federation, decisions, code, true)
                 pairs.append(PairShare(names[code], names[true], decided, **_range(*counts)))
@@ -119,7 +119,7 @@ def _counts(federation, decisions, given=None, true=None):
     true : int, optional
         The property is this label, instead of any other label.
     """
-    now, out = np.asarray(federation.given), ([], [], [], [])
+    now, counts = np.asarray(federation.given), ([], [], [], [])
 
     def of_class(positions: np.ndarray) -> np.ndarray:
         return positions if given is None else positions[now[positions] == given]
@@ -133,6 +133,6 @@ def _counts(federation, decisions, given=None, true=None):
             listed = listed[np.isin(listed, np.concatenate([decisions.positions, decisions.unsure]))]
         answered = np.isin(listed, decisions.positions)
         hits = np.isin(decisions.positions[decided & property_], inside).sum()
-        for values, value in zip(out, (hits, (~answered).sum(), len(listed), len(inside)), strict=True):
+        for values, value in zip(counts, (hits, (~answered).sum(), len(listed), len(inside)), strict=True):
             values.append(int(value))
-    return out
+    return counts

@@ -55,15 +55,15 @@ def suspects(federation: "Federation", *, every: bool = False) -> Sheet:
     return Sheet([*head, "given", "suggested", "score", *stated, "held_out", "reviewed", *last], rows)
 
 
-def _more(federation, found, flagged, every):
-    """Last columns of `suspects`: {name: values of the samples `found`}."""
+def _more(federation, positions, flagged, every):
+    """Last columns of `suspects`: {name: values of the samples at `positions`}."""
     extra, columns = federation.extra, {}
     if every:
-        columns["flagged"] = flagged[found].astype(bool).tolist()
+        columns["flagged"] = flagged[positions].astype(bool).tolist()
     start = f"{PREFIX}by_"
-    by = {name.removeprefix(start): flags[found] for name, flags in extra.items() if name.startswith(start)}
+    by = {name.removeprefix(start): flags[positions] for name, flags in extra.items() if name.startswith(start)}
     if by:
-        columns["detectors"] = [" ".join(name for name, flags in by.items() if flags[k]) for k in range(len(found))]
+        columns["detectors"] = [" ".join(name for name, flags in by.items() if flags[k]) for k in range(len(positions))]
     return columns
 
 

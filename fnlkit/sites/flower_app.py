@@ -109,7 +109,7 @@ def write_project(folder: str | os.PathLike[str], project: Project, more: Callab
     return [folder / name for name in parts]
 
 
-def set_keys(folder: Path, project: Project, found: dict[str, str]) -> Project:
+def set_keys(folder: Path, project: Project, fingerprints: dict[str, str]) -> Project:
     """Write the fingerprints of sites' keys into a project's file; other sites keep theirs.
 
     Parameters
@@ -117,13 +117,13 @@ def set_keys(folder: Path, project: Project, found: dict[str, str]) -> Project:
     folder : pathlib.Path
         The project.
     project : Project
-    found : dict of str to str
+    fingerprints : dict of str to str
         Fingerprint by the name of the site.
     """
-    if unknown := [name for name in found if name not in project.names]:
+    if unknown := [name for name in fingerprints if name not in project.names]:
         raise InputError(f"{unknown[0]}: is no site of the project ({list_names(project.names)}); name the file SITE.key.pub")
     keys = project.keys or [""] * project.sites
-    keys = [found.get(name, key) for name, key in zip(project.names, keys, strict=True)]
+    keys = [fingerprints.get(name, key) for name, key in zip(project.names, keys, strict=True)]
     must_be_of_sites(keys, project.sites)
     project = replace(project, keys=keys)
     saving.write_bytes([text_of(project)], str(folder / FILE))

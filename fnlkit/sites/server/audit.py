@@ -85,7 +85,7 @@ def run(remote: Any, task: "Task") -> dict[str, Any]:
     seconds = remote.ask_all(1, functions[1], list(firsts), second, implausible, broadcast, scatter)
     must_remain(list(seconds))
     kept = np.array([k in seconds for k in firsts])
-    parts = [one for one, here in zip(parts, kept, strict=True) if here]
+    parts = [part for part, here in zip(parts, kept, strict=True) if here]
     replies = [seconds[k] for k in firsts if k in seconds]
     covers = [about.names[k] for k in firsts if k in seconds]
     columns = features.features(about.columns) if about.columns else None

@@ -182,7 +182,7 @@ class Remote:
         clients = engines.make("flower", members, nothing().network, members.inputs, runtime=self.view,
                                client_timeout=self.timeout)  # fmt: skip
         request = Ask(places, nothing(), [step], broadcast=broadcast or {}, scatter=scatter or {}, round=round, session=clients)
-        out: dict[int, dict[str, np.ndarray]] = {}
+        received: dict[int, dict[str, np.ndarray]] = {}
         tries: Counter[int] = Counter()
         missing = places.tolist()
         while missing:
@@ -191,7 +191,7 @@ class Remote:
                 arrays, reason = _arrays_of(reply, declared)
                 reason = reason or check(ids[j], arrays)
                 if not reason:
-                    out[ids[j]] = arrays
+                    received[ids[j]] = arrays
                     self.lost.pop(ids[j], None)
                     continue
                 self.lose(ids[j], reason)
@@ -200,11 +200,11 @@ class Remote:
                     again.append(j)
             back = self.sites.wait_for_return({ids[j] for j in again}) if again else set()
             missing = [j for j in again if ids[j] in back]
-        up = sum(values.nbytes for arrays in out.values() for values in arrays.values())
+        up = sum(values.nbytes for arrays in received.values() for values in arrays.values())
         down = sum(nbytes(value) for value in (broadcast or {}).values()) * len(ids)
         down += sum(nbytes(value) for value in (scatter or {}).values())
         self._step(step.__name__.replace("_", " "), time.monotonic() - began, up, down)
-        return {k: out[k] for k in ids if k in out}
+        return {k: received[k] for k in ids if k in received}
 
 
 def _arrays_of(reply, declared):

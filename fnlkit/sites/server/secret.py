@@ -115,13 +115,13 @@ def gather_sum(
     shares = len(requests)
     workflow = flower.SecAggPlusWorkflow(1.0, shares // 2 + 1, max_weight=float(largest), clipping_range=float(clip),
                                          quantization_range=STEPS, modulus_range=MODULUS, timeout=limit)  # fmt: skip
-    replies, found, state = _CountedReplies(grid), _Round(list(requests), round), flower.WorkflowState()
+    replies, outcome, state = _CountedReplies(grid), _Round(list(requests), round), flower.WorkflowState()
     try:
-        if workflow.setup_stage(replies, found, state):
+        if workflow.setup_stage(replies, outcome, state):
             state.nid_to_fitins = {node: messages.record(encode(visit, about)) for node, visit in requests.items()}
             steps = workflow.share_keys_stage, workflow.collect_masked_vectors_stage, workflow.unmask_stage
-            all(step(replies, found, state) for step in steps)
+            all(step(replies, outcome, state) for step in steps)
     except Exception as error:  # noqa: BLE001 - Flower's parsers raise any error on a reply that violates the protocol
         return None, [], {node: Failure("failed", type(error).__name__) for node in requests} | replies.failures, replies.bytes
-    mean = None if found.mean is None else torch.from_numpy(np.array(found.mean))
-    return mean, found.counted, replies.failures, replies.bytes
+    mean = None if outcome.mean is None else torch.from_numpy(np.array(outcome.mean))
+    return mean, outcome.counted, replies.failures, replies.bytes

@@ -286,12 +286,12 @@ def _run_scale(remote, task, options):
     return pooling.scale_of_replies(ask(scaling.reply_moments, sides=sides, compare=pooling.implausible), task.project)
 
 
-def words(found: dict[str, Any]) -> Iterator[str]:
+def words(result: dict[str, Any]) -> Iterator[str]:
     """Format the result of a task as lines of the server's log."""
-    covers = f"{len(found['covers'])} sites: {list_names(found['covers'])}"
-    yield f"{found['task']} of {covers}" + "".join(f"; lost {name}: {reason}" for name, reason in found["lost"].items())
-    for row in found.get("sites", ()):
-        value, what = (row["agreement"], "agreement") if found["task"] == "evaluate" else (row["level"], "wrong labels")
+    covers = f"{len(result['covers'])} sites: {list_names(result['covers'])}"
+    yield f"{result['task']} of {covers}" + "".join(f"; lost {name}: {reason}" for name, reason in result["lost"].items())
+    for row in result.get("sites", ()):
+        value, what = (row["agreement"], "agreement") if result["task"] == "evaluate" else (row["level"], "wrong labels")
         share = "unknown" if value is None else f"{100 * value:.1f} %"
         yield f"{row['site']}: {row['samples']:,} samples, {what} {share} ({100 * row['low']:.1f} to {100 * row['high']:.1f} %)"
 

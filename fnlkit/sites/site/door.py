@@ -169,10 +169,10 @@ class Door:
                 return release(site, rows, key, asked, reply)
 
             node.accept = accept
-            ((_, found),) = answer(node, asked)["replies"]
-        if isinstance(found, tuple):
-            raise secret.Failed(*found[1:3])
-        return found
+            ((_, outcome),) = answer(node, asked)["replies"]
+        if isinstance(outcome, tuple):
+            raise secret.Failed(*outcome[1:3])
+        return outcome
 
     def _refusal(self, error, round):
         """Make the ledger entry of a failure.  Its reason is not sent."""

@@ -164,10 +164,10 @@ def _precedes(before, current):
     return same and all(now[: len(old)] == old for old, now in records)
 
 
-def _keeps(current, found):
+def _keeps(current, reviewed):
     """Whether each decided sample of a Federation is decided in another one, which has as many corrections."""
-    fewer = len(found.meta.get("corrections", [])) < len(current.meta.get("corrections", []))
-    return not fewer and bool(find_reviewed(found)[find_reviewed(current)].all())
+    fewer = len(reviewed.meta.get("corrections", [])) < len(current.meta.get("corrections", []))
+    return not fewer and bool(find_reviewed(reviewed)[find_reviewed(current)].all())
 
 
 def store_review(folder: str, federation: Federation, text: str | None = None, ending: str = ".csv") -> None:
