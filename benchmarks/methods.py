@@ -51,27 +51,31 @@ def samples(model):
 
 
 class Passes:
-    """Number of samples that the compiled networks process, in forward passes; a backward pass counts as two."""
+    """Number of samples that the compiled networks process, in forward passes; a backward pass counts as two.
+
+    Measured runs do not count, because counting takes time in each call.
+    """
 
     def __init__(self):
         from fnlkit._kernels.fused import lenet5, mlp
         from fnlkit._kernels.fused.training import BACKWARD, TRAIN
 
-        self.count, self._cost = 0, {TRAIN: 3, BACKWARD: 2}
+        self.count, self.on, self._cost = 0, False, {TRAIN: 3, BACKWARD: 2}
         for module in (mlp, lenet5):
             module.advance = self._counted(module.advance)
 
     def _counted(self, kernel):
         def call(mode, theta, velocity, *given):
-            offset, _, order, who, begin, end = given[5:11]
-            taken = sum(int((order[k, a:b] >= 0).sum()) for k, a, b in zip(who, begin, end, strict=True))
-            self.count += self._cost.get(mode, 1) * taken * (len(theta) // len(offset))
+            if self.on:
+                offset, _, order, who, begin, end = given[5:11]
+                taken = sum(int((order[k, a:b] >= 0).sum()) for k, a, b in zip(who, begin, end, strict=True))
+                self.count += self._cost.get(mode, 1) * taken * (len(theta) // len(offset))
             return kernel(mode, theta, velocity, *given)
 
         return call
 
 
-def serve(model, rounds, counted):
+def serve(model, rounds):
     """Train the methods named on stdin; print CPU seconds, client-rounds, work and notes of each as a line of JSON."""
     from fnlkit.core import registry
     from fnlkit.experiment import Experiment, Settings
@@ -79,38 +83,39 @@ def serve(model, rounds, counted):
     from fnlkit.simulate import noise, partitioning
 
     compile_kernels()
-    passes = Passes() if counted else None
+    passes = Passes()
     data = samples(model)
     clients = 100 if model == "mlp" else 20
     whole = partitioning.federation(data, clients=clients, scheme="iid", public=80 / len(data.y_train))
     federation = noise.inject(whole, "clients(rho=0.6, tau=0.5)", seed=0)
     for line in sys.stdin:
-        method = line.strip()
+        method, counted = line.split()
+        passes.on = counted == "True"
         words = {"rounds": rounds, "batch_size": 10, "momentum": 0.5, "eval_every": 10, **WORDS[model]}
         experiment = Experiment(federation, data, Settings(method=method, **words), engine="auto", workers=1)
-        passed, began = passes and passes.count, time.process_time()
+        passed, began = passes.count, time.process_time()
         experiment.run()
         seconds = time.process_time() - began
         notes = [n for n in experiment.clients.notes if "fused:" in n or "stacked:" in n or n.startswith("engine")]
         visits = experiment.clients.traffic.client_rounds * (clients if "pooled" in registry.needs(method) else 1)
         networks = 2 if "pair" in registry.needs(method) else 1
         found = {"seconds": seconds, "visits": visits * networks, "notes": notes}
-        found["passes"] = passes.count - passed if passes else 0
+        found["passes"] = passes.count - passed
         print(json.dumps(found), file=sys.stderr, flush=True)
 
 
 class Worker:
     """A process that trains methods with the code of a folder."""
 
-    def __init__(self, folder, options, *more):
+    def __init__(self, folder, options):
         environment = os.environ | {"PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"}
-        line = [sys.executable, "-P", __file__, "--serve", "--model", options.model, "--rounds", str(options.rounds), *more]
+        line = [sys.executable, "-P", __file__, "--serve", "--model", options.model, "--rounds", str(options.rounds)]
         pipes = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE, "stdout": subprocess.DEVNULL}
         self.process = subprocess.Popen(line, env=environment, cwd=folder, text=True, **pipes)
 
-    def run(self, method):
+    def run(self, method, counted=False):
         """Return (CPU seconds and passes per client-round and network, seconds, notes) of a run."""
-        print(method, file=self.process.stdin, flush=True)
+        print(method, counted, file=self.process.stdin, flush=True)
         lines = []
         for line in self.process.stderr:
             if line.startswith("{"):
@@ -176,16 +181,15 @@ def main():
     parser.add_argument("--old", type=Path, help="folder of another version of the code")
     parser.add_argument("--traffic", action="store_true", help="print the traffic of all methods instead of their time")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--count", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
-        return serve(options.model, options.rounds, options.count)
+        return serve(options.model, options.rounds)
     if options.traffic:
         return print_traffic()
     from fnlkit.core import registry
 
     here = Path(__file__).parent.parent
-    workers = [Worker(here, options, "--count")]
+    workers = [Worker(here, options)]
     if options.old:
         workers.append(Worker(options.old, options))
     print(f"{options.model}, {options.rounds} rounds, one core: CPU seconds; ratio to FedAvg per client-round and network")
@@ -195,14 +199,16 @@ def main():
     for method in options.only.split(",") if options.only else registry.METHODS:
         rows = []
         for repeat in range(options.repeats + 1):
-            plain, whole, *_ = workers[0].run("fedavg")
-            found = [worker.run(method) for worker in workers]
+            plain, whole, *_ = workers[0].run("fedavg", not repeat)
+            found = [worker.run(method, not repeat) for worker in workers]
             if repeat:
-                rows.append([(each / plain, passes / whole, *more) for each, passes, *more in found])
+                rows.append([(each / plain, *more) for each, _, *more in found])
+            else:
+                work = found[0][1] / whole
         cells = [shown([row[k][0] for row in rows]) for k in range(len(workers))]
-        notes = "; ".join(dict.fromkeys(note for note in rows[0][0][3] if "engine fused" not in note))
-        seconds = statistics.median(row[0][2] for row in rows)
-        line = f"{method:20}{seconds:9.2f}{rows[0][0][1]:7.2f}" + "".join(f"{cell:>22}" for cell in cells) + " " + notes
+        notes = "; ".join(dict.fromkeys(note for note in rows[0][0][2] if "engine fused" not in note))
+        seconds = statistics.median(row[0][1] for row in rows)
+        line = f"{method:20}{seconds:9.2f}{work:7.2f}" + "".join(f"{cell:>22}" for cell in cells) + " " + notes
         print(line.rstrip(), flush=True)
     for worker in workers:
         worker.process.stdin.close()
