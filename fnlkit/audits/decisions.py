@@ -137,11 +137,6 @@ def read_decisions(text: str, federation: "Federation", dataset: "Dataset", sour
             positions.append(position)
             labels.append({"keep": federation.given[position], "drop": -1}.get(decision, label))
             suspect.append(listed[i])
-    if left_out and not positions and not unsure:
-        raise InputError(
-            f"{source}: no row is decided yet beyond the {len(left_out):,} that an earlier import decided; decide further "
-            "rows, or export the next review"
-        )
     client = clients.pop() if len(clients) == 1 else -1
     if not 0 <= client < len(federation):
         raise InputError(f"{source}: expected the review of one client of this federation, 0 to {len(federation) - 1}")
