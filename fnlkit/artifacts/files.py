@@ -111,7 +111,7 @@ def read(
     with one_line(name):
         if form(raw) not in ("npz", "pt"):
             raise InputError(
-                "not a file of fnlkit; `fnlkit partition --dataset FILE`, in Python `fnlkit.partition(FILE)`, makes one"
+                "not a file of fnlkit; `fnlkit partition --dataset FILE`, in Python fnlkit.partition(FILE), makes one"
             )
         torch_file = form(raw) == "pt"
         members = files_zip.members(raw, max_members=files_pt.MAX_MEMBERS if torch_file else 64, max_bytes=max_bytes)
