@@ -79,6 +79,12 @@ def sums_of(cells: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return least, np.maximum(least, STEP * ((high - width + AWAY) // STEP))
 
 
+def have_room(totals: np.ndarray) -> np.ndarray:
+    """Whether counts of classes, with totals (..., C), can state a wrong label: of 2 or 3 classes, not with 5 or 6 samples."""
+    most = sums_of(np.zeros((totals.shape[-1],) * 2, np.int64))[1]
+    return (totals >= STEP + AWAY) | (most > 0)
+
+
 def bounds_of(cells: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Bound (low, high, width) (C,): least and largest sum of a column that rounded cells allow, and the widest window."""
     off = ~np.eye(len(cells), dtype=bool)

@@ -45,6 +45,14 @@ def test_a_class_whose_labels_are_all_contradicted_does_not_look_right(total):
         assert wrong - 6 <= restored[0, 1] <= wrong + 2 and restored[0, 0] == 30
 
 
+@pytest.mark.parametrize(("classes", "total"), [(2, 5), (2, 6), (2, 7), (3, 6), (3, 7), (4, 5)])
+def test_a_class_has_room_if_its_labels_can_be_sent_as_wrong(classes, total):
+    table = np.zeros((classes, classes), int)
+    table[1:, 0] = [total // (classes - 1) + (i < total % (classes - 1)) for i in range(classes - 1)]
+    _, wrong = rounding.round_table(table, np.array([total] + [0] * (classes - 1)))
+    assert rounding.have_room(np.array([total] * classes))[0] == (wrong[0] > 0)
+
+
 def test_restored_tables_have_the_totals_and_the_rounded_sums():
     rng = np.random.default_rng(0)
     away = []

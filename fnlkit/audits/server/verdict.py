@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fnlkit.audits.records import SiteAudit
+from fnlkit.audits.rounding import have_room
 from fnlkit.audits.server.input_differences import DIFFERENT
 from fnlkit.audits.server.statistics import (
     LEAST_REFERENCE,
@@ -164,12 +165,13 @@ def assess(
     """
     none = np.zeros(found.predicted.shape[1:], bool)
     ids = {name: np.array([k for k, one in enumerate(judge) if one == name], int) for name in ("others", "own")}
-    unseen = ((counts * ~found.known).sum(1) / np.maximum(1, counts.sum(1))).tolist()
+    room, size = have_room(counts), np.maximum(1, counts.sum(1))
+    unseen = ((counts * ~(found.known & room)).sum(1) / size).tolist()
     assessed = {k: Assessment(none) for k in range(len(judge))}
     if len(ids["others"]):
         assessed |= _assess_by_others(ids["others"], estimates, found, unseen, shared=shared, away=away)
     if len(ids["own"]):
-        assessed |= _assess_by_own(ids["own"], found)
+        assessed |= _assess_by_own(ids["own"], found, ((counts * ~room).sum(1) / size).tolist())
     return [assessed[k] for k in range(len(judge))]
 
 
@@ -216,7 +218,7 @@ def _assess_by_others(ids, estimates, found, unseen, *, shared, away):
     return assessed
 
 
-def _assess_by_own(ids, found):
+def _assess_by_own(ids, found, unseen):
     """Assess the sites `ids`, which the model of the site itself judges: {site: Assessment}."""
     none, total = np.zeros(found.within.shape[1:], bool), found.predicted.sum((1, 2))
     skilled = [j for j, table in enumerate(found.within) if skill_of(table).low >= SKILL]
@@ -228,7 +230,8 @@ def _assess_by_own(ids, found):
         mistakes = min((end for j, end in ends.items() if j != site), default=1.0)
         low = float(max(0.0, least - mistakes))
         low = low if low > LEAST_SHARE else 0.0
-        assessed[site] = Assessment(none, judge="own", low=low, high=float(most), noisier=low > 0)
+        high = float(min(1, most + unseen[site]))
+        assessed[site] = Assessment(none, judge="own", low=low, high=high, noisier=low > 0, unseen=unseen[site])
     return assessed
 
 

@@ -59,7 +59,7 @@ def samples_needed(row: SiteAudit) -> int | None:
     if row.judge != "own" or row.contradicted:
         return None
     ends = wilson(np.arange(row.samples + 1), np.full(row.samples + 1, row.samples))[1]
-    share = np.searchsorted(ends, row.high, side="right") / row.samples
+    share = np.searchsorted(ends, row.high - row.unseen, side="right") / row.samples
     sizes = np.ceil(row.samples * 1.1 ** np.arange(100))
     enough = sizes[wilson(share * sizes, sizes)[1] <= DOUBT]
     return int(float(f"{enough[0]:.2g}")) if len(enough) else None
