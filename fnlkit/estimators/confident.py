@@ -68,12 +68,7 @@ def confident(
     evidence.refuse("confident", embeddings="write `probabilities`, or omit both for a warm-up")
     if evidence.federated:
         return by_clients(evidence, federated.with_predictions(evidence, evidence.folds(folds, by)), thresholds)
-    if evidence.has_probabilities:
-        probabilities = evidence.predicted()
-    else:
-        from fnlkit.estimators.warmup import cross_validated
-
-        probabilities = cross_validated(evidence, folds=folds, by=by)
+    probabilities = evidence.predicted_out_of_sample(folds, by)
     evidence.weigh(probabilities.argmax(1), "predictions")
     how = {"thresholds": thresholds, "seed": evidence.seed, "independence": evidence.independence}
     return judge_probabilities(probabilities, evidence.labels, evidence.offsets, **how)

@@ -71,12 +71,7 @@ def em(
         session = federated.with_predictions(evidence, evidence.folds(folds, by))
         evidence.weigh_counts(session.ask(federated.reply_predicted)["predicted"].sum(0), "predictions")
         return by_clients(session, prior=prior, seed=evidence.seed)[0]
-    if evidence.has_probabilities:
-        probabilities = evidence.predicted()
-    else:
-        from fnlkit.estimators.warmup import cross_validated
-
-        probabilities = cross_validated(evidence, folds=folds, by=by)
+    probabilities = evidence.predicted_out_of_sample(folds, by)
     evidence.weigh(probabilities.argmax(1), "predictions")
     bounds = evidence.offsets[1:-1]
     logits, labels = np.split(scores_of(probabilities), bounds), np.split(evidence.labels, bounds)

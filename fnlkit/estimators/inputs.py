@@ -229,6 +229,14 @@ class EstimatorInputs:
         rows = np.maximum(rows, 0)
         return rows / rows.sum(1, keepdims=True)
 
+    def predicted_out_of_sample(self, folds: int, by: str) -> np.ndarray:
+        """Predict probabilities (m, C): given ones, or by models that were trained without a sample's fold."""
+        if self.has_probabilities:
+            return self.predicted()
+        from fnlkit.estimators.warmup import cross_validated  # given probabilities need no torch
+
+        return cross_validated(self, folds=folds, by=by)
+
     def folds(self, folds: int, by: str) -> np.ndarray | None:
         """Divide the samples into cross-validation folds (m,); None if predictions are given."""
         if self.has_probabilities:
