@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from fnlkit._kernels._compile import inline, kernel
@@ -319,6 +321,6 @@ def row_norms(matrices: np.ndarray, start: int, stop: int, norms: np.ndarray) ->
             row_sum = 0.0
             for column in range(size):
                 row_sum += abs(matrices[m, row, column])
-            if not row_sum <= norm:
+            if row_sum > norm or math.isnan(row_sum):  # NaN stays: no later sum is larger
                 norm = row_sum
         norms[m] = norm

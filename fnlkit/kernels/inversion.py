@@ -44,7 +44,7 @@ def invert_transition(
     ------
     InputError
         Wrong shapes, NaN, rows that are no probabilities; a matrix that is singular to working precision, unless `ridge` is
-        given.
+        given and large enough for this precision.
 
     Notes
     -----
@@ -140,7 +140,11 @@ def _lapack_single(matrix):
 def _ridge_inverse(stack, ridge):
     transposed = stack.swapaxes(1, 2)
     identity = np.eye(stack.shape[1], dtype=stack.dtype)
-    inverses = np.linalg.solve(transposed @ stack + stack.dtype.type(ridge) * identity, transposed)
+    try:
+        inverses = np.linalg.solve(transposed @ stack + stack.dtype.type(ridge) * identity, transposed)
+    except np.linalg.LinAlgError as error:
+        least = np.finfo(stack.dtype).eps
+        raise InputError(f"`ridge` {ridge:g} vanishes beside `T` in {stack.dtype}; use at least {least:.1g}") from error
     return inverses, _norms(stack) * _norms(inverses)
 
 

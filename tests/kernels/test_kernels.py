@@ -348,6 +348,19 @@ def test_one_nan_anywhere_is_found(classes):
     np.testing.assert_array_equal(found, naive.count_matrix(probs, labels, limits))
 
 
+@pytest.mark.parametrize("size", [1, 2, 3, 10, 40])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_one_nan_of_a_matrix_is_found(size, dtype):
+    """One at any place, also on the diagonal of the first rows, whose row sums are followed by finite ones."""
+    for T in (np.eye(size), 0.7 * np.eye(size) + 0.3 / size, np.random.default_rng(0).dirichlet(np.ones(size), size)):
+        for row, column in {(0, 0), (0, size - 1), (size // 2, size // 2), (size - 1, 0), (size - 1, size - 1)}:
+            broken = T.astype(dtype)
+            broken[row, column] = np.nan
+            for stack in (broken, np.stack([np.eye(size, dtype=dtype), broken])):
+                with pytest.raises(InputError, match=rf"`T` must be finite, found nan at \({row}, {column}\)"):
+                    kernels.invert_transition(stack)
+
+
 def test_matrices_whose_rows_are_no_probabilities_are_refused():
     """Rows of `probs`: test_every_row_must_be_a_distribution of test_mixture.py."""
     T = np.eye(3)
@@ -395,6 +408,7 @@ def test_tensors_that_numpy_cannot_read_are_named(form):
         (lambda: kernels.lid(P, k=0), "`k` must be an integer of at least 1, found 0"),
         (lambda: kernels.invert_transition(P), r"`T` must have shape \(..., C, C\), found \(3, 2\)"),
         (lambda: kernels.invert_transition(E, ridge=0), "`ridge` must be a positive number"),
+        (lambda: kernels.invert_transition(E * 0 + 0.5, ridge=1e-20), "`ridge` 1e-20 vanishes .* use at least 2e-16"),
         (lambda: kernels.apply_inverse(E, [1.0, 0, 0]), "`vectors` must have 2 entries on its last axis"),
         (lambda: kernels.project_to_simplex(Q), "`v` must be finite"),
         (lambda: kernels.knn_vote(P, [0, 1, 7], classes=2), "`labels` must lie in 0..1, found 7"),
