@@ -164,7 +164,7 @@ def count_confident(
     width = 64 // probs.itemsize
     starts, true = np.arange(width) * classes, np.empty(width, probs.dtype)
     columns = np.empty(limits.shape[1] * width, probs.dtype)
-    low, fine, step = splat(probs.dtype.type(np.inf)), -1, splat(probs.dtype.type(classes))
+    low, fine = splat(probs.dtype.type(np.inf)), -1
     for client in range(len(offsets) - 1):
         last = min(offsets[client + 1], stop)
         for first in range(max(offsets[client], start), last, width):
@@ -173,7 +173,9 @@ def count_confident(
             if largest:
                 found = largest_lanes(columns, classes, limits[client])
             fine &= are_sums(sums, probs) | -1 << width
-            store(true, 0, found * step)
+            store(true, 0, found)
             for i in range(min(width, last - first)):
-                counts[client, np.uint64(np.int32(true[np.uint64(i)]) + labels[np.uint64(first + i)])] += 1
+                # The product with `classes` in float32 would be rounded above 4,096 classes.
+                true_class = np.int64(np.int32(true[np.uint64(i)]))
+                counts[client, np.uint64(true_class * classes + labels[np.uint64(first + i)])] += 1
     return fine == -1 and not below(low, splat(probs.dtype.type(-LOW_SLACK)))

@@ -10,6 +10,9 @@ from numpy.typing import ArrayLike, NDArray
 from fnlkit.core.errors import InputError
 from fnlkit.kernels import checks
 
+# Labels are sorted along with distances, as float32; larger numbers would be rounded.
+_MOST_CLASSES = 2**24
+
 
 def knn_vote(
     embeddings: ArrayLike,
@@ -89,6 +92,11 @@ def knn_vote(
     if metric != "euclidean":
         raise InputError(f'`metric` must be "euclidean", found {metric!r}; for cosine similarity, scale rows to length 1')
     classes = int(labels.max(initial=0)) + 1 if classes is None else checks.positive(classes, "classes")
+    if classes > _MOST_CLASSES:
+        raise InputError(
+            f"`labels` have {classes:,} classes, at most {_MOST_CLASSES:,} can be counted; number the classes from 0 with "
+            "np.unique(labels, return_inverse=True)"
+        )
     checks.check_range(labels, "labels", classes)
     threads = checks.thread_count(threads)
     of = np.zeros(0, np.int64) if groups is None else checks.integers(groups, "groups", len(embeddings), "row of `embeddings`")

@@ -361,6 +361,19 @@ def test_one_nan_of_a_matrix_is_found(size, dtype):
                     kernels.invert_transition(stack)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_many_classes_are_counted_exactly(dtype):
+    """The number of a cell, true * C + given, is beyond the whole numbers of float32 (2^24) if C > 4,096."""
+    given, true, none = np.array([0, 0, 1, 4098, 4098]), np.array([4095, 4097, 4096, 4098, 0]), 4
+    probs = np.full((5, 4099), 0.2 / 4098)
+    probs[range(5), true] = 0.8
+    probs[none, true[none]] = 0.3
+    probs[none, 7] = 0.5
+    counts = kernels.count_matrix(probs.astype(dtype), given, thresholds=np.full(4099, 0.6), least_diagonal=0)
+    assert np.argwhere(counts).tolist() == [[4095, 0], [4096, 1], [4097, 0], [4098, 4098]]
+    assert counts.sum() == 4
+
+
 def test_matrices_whose_rows_are_no_probabilities_are_refused():
     """Rows of `probs`: test_every_row_must_be_a_distribution of test_mixture.py."""
     T = np.eye(3)
@@ -412,6 +425,7 @@ def test_tensors_that_numpy_cannot_read_are_named(form):
         (lambda: kernels.apply_inverse(E, [1.0, 0, 0]), "`vectors` must have 2 entries on its last axis"),
         (lambda: kernels.project_to_simplex(Q), "`v` must be finite"),
         (lambda: kernels.knn_vote(P, [0, 1, 7], classes=2), "`labels` must lie in 0..1, found 7"),
+        (lambda: kernels.knn_vote(P, [0, 1, 2**24 + 3]), "`labels` have 16,777,220 classes, at most 16,777,216"),
         (lambda: kernels.knn_vote(P, Y, threads=0), "`threads` must be an integer of at least 1"),
         (lambda: kernels.flip_labels(Y, [[0.5, 0.4], [0, 1]], U), "`T` must have rows .* that sum to 1"),
         (lambda: kernels.flip_labels(Y, E, U * 2), r"`uniforms` must lie in \[0, 1\)"),
