@@ -230,7 +230,8 @@ def note_values(x: Any, name: str) -> list[str]:
     rows, notes = np.asarray(x[:10_000], np.float64), []
     for j in range(rows.shape[1]):
         notes += [
-            f"column {j} of `{name}`: {count:,} values are {value:g}, far from the others; replace codes of missing values"
+            f"column {j} of `{name}`: {count:,} values are {spell(repr(value))}, far from the others; replace codes of missing "
+            "values"
             for value, count in find_codes(rows[:, j])
         ]
         if loses_differences(rows[:, j]):
@@ -314,9 +315,10 @@ def doubts(table: Table, columns: Sequence[dict[str, Any]], categorical: Collect
     notes = [notation.note_notation(each["name"], table.raw(each["name"]), each["notation"]) for each in written]
     for column in (column for column in columns if column["kind"] == "number"):
         for value, count in find_codes(_read_numbers(table, column)):
+            code = spell(repr(value))  # all digits: 9999999, not 1e+07, is a cell
             notes.append(
-                f"column {column['name']!r}: {count:,} cells are {value:g}, far from the other values; write "
-                f"missing=[{value:g}] if it means a missing value"
+                f"column {column['name']!r}: {count:,} cells are {code}, far from the other values; write "
+                f"missing=[{code}] if it means a missing value"
             )
     for name in [column["name"] for column in columns if column["kind"] == "one-hot" and column["name"] not in categorical]:
         values, odd = table.numbers(name)

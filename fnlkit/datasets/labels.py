@@ -20,7 +20,7 @@ _FEW, _LEAST, _USUAL = 20, 2, 10
 _RARE, _MANY, _SIMILAR, _SHORT, _MOST_RARE = 2, 5, 0.85, 3, 20
 _JOINED = "|;,+&/"
 # These texts can mean a missing label, but they can also be class names. The user has to decide.
-_DOUBTFUL = ("nan", "na", "n/a", "none", "null", "?", "unknown", "-1", "missing", "unlabeled", "unlabeled")
+_DOUBTFUL = ("nan", "na", "n/a", "none", "null", "?", "unknown", "-1", "missing", "unlabeled", "unlabelled")
 
 
 def classes_of(

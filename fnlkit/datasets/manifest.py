@@ -90,12 +90,12 @@ def manifest(
     ----------
     file : str
     label, path, site, split, id, true, annotator, group : str
-        Column names.  Default: the usual names (`ROLES`).  `label` can be a list of columns of 0 and 1.  ``"-"`` means that
-        there is no such column.  Paths are relative to the folder of the file.  A split is train or test; without this column,
-        all rows are training data.  With an annotator column, rows with the same path or id are votes on the same sample. The
-        label of the sample is the majority vote, and ties go to the first class.  Rows with the same group, such as a patient,
-        are never divided between training and held-out samples, folds and simulated clients (fnlkit.datasets.groups); equal
-        groups at different sites are different groups, and a row without a group is a group of its own.
+        Column names.  Default: the usual names (`ROLES`).  ``"-"`` means that there is no such column.  Paths are relative to
+        the folder of the file.  A split is train or test; without this column, all rows are training data.  With an annotator
+        column, rows with the same path or id are votes on the same sample.  The label of the sample is the majority vote, and
+        ties go to the first class.  Rows with the same group, such as a patient, are never divided between training and
+        held-out samples, folds and simulated clients (fnlkit.datasets.groups); equal groups at different sites are different
+        groups, and a row without a group is a group of its own.
     missing : text, number or list
         Cells with one of these values are missing, as empty cells, in all columns: ``[-999, unknown]``.
     task : str
@@ -198,6 +198,8 @@ class Manifest:
             raise InputError(f"names several columns; {OTHERS}", parameter="label")
         if isinstance(self.given.get("label"), Spec):
             self.given["label"] = self.given["label"].name
+        if not isinstance(self.given.get("label", ""), str):
+            raise InputError(f'is {self.given["label"]}; write the name of a column, label="NAME"', parameter="label")
         self.reading = _READING | (reading or {})
         self.lists = {name: _list_names(name, value) for name, value in (lists or {}).items() if value is not None}
         levels = (lists or {}).get("ordinal")
@@ -213,9 +215,7 @@ class Manifest:
         self.left_out: dict[str, str] = {}
         self._merge_spellings()
         find_votes(self)
-        for option, names in self.lists.items():
-            for name in names:
-                self.table.must_have(name, option)
+        self._must_be_used()
         self.left_out = self._find_left_out()
         self.cast = []  # {annotator: label} for each row, if rows of the file are votes
         self.voted, self.table = merge_votes(self)
@@ -225,9 +225,28 @@ class Manifest:
 
     def blank(self, missing: Any) -> None:
         """Make the cells empty that have a value of the option `missing`."""
+        if isinstance(missing, dict) or any(isinstance(value, (list, tuple, dict)) for value in _as_list(missing)):
+            raise InputError("is for all columns; write a value or a list, such as [-999, unknown]", parameter="missing")
         codes = [value.name if isinstance(value, Spec) else str(value) for value in _as_list(missing)]
         if codes != [""]:
             self.table.blank(codes)
+
+    def _must_be_used(self):
+        """Raise if an option names no column or has no effect."""
+        option_of = {}
+        for option, names in self.lists.items():
+            for name in names:
+                self.table.must_have(name, option)
+                role = next((role for role, column in self.roles.items() if column == name), None)
+                other = option_of.setdefault(name, option)
+                if other != option:
+                    self._fail(f"{other} and {option} both name the column {name!r}; keep it in one of them")
+                if option != "drop" and (role or "path" in self.roles):
+                    role = f"the {role}" if role else "no feature, because the samples are files"
+                    self._fail(f"{option}: column {name!r} is {role}; remove it from {option}")
+        files = [name for name in ("size", "crop", "window", "pixels", "seconds", "layout") if self.reading[name]]
+        if files and "path" not in self.roles:
+            self._fail(f"{files[0]} is for images and sounds, and no column has paths of files; remove it", 'path="NAME"')
 
     def _column(self, role):
         name = self.given.get(role)
@@ -604,6 +623,8 @@ def _list_levels(value):
     """Read {column: levels in order} of ``ordinal={grade: [low, medium, high]}``."""
     levels_of = {}
     for column, levels in value.items():
+        if not isinstance(levels, (list, tuple)):
+            raise InputError(f"`ordinal`: write the levels of {column!r} as a list: {{{column}: [low, medium, high]}}")
         levels_of[column] = [spell(level.name if isinstance(level, Spec) else str(level)) for level in levels]
         if len(set(levels_of[column])) < len(levels):
             raise InputError(f"`ordinal`: write each level of {column!r} once, in order: {{{column}: [low, medium, high]}}")

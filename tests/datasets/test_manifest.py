@@ -93,6 +93,31 @@ def test_mistakes_are_named_by_row(row, text, message, tmp_path):
     assert done.returncode == 2 and done.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("label=3", "`label` is 3; write the name of a column"),
+        ("ordinal={ward: low}", "levels of 'ward' as a list"),
+        ("missing=[[a]]", "`missing` is for all columns"),
+        ("categorical=[age], drop=[age]", "categorical and drop both name the column 'age'"),
+        ('site="ward", categorical=[ward]', "column 'ward' is the site"),
+        ("size=8", "size is for images and sounds"),
+    ],
+)
+def test_options_without_an_effect_are_refused(options, message, tmp_path):
+    table = write(tmp_path / "t.csv", "age,ward,label", *(f"{i},{'ab'[i % 2]},{'xy'[i // 4]}" for i in range(8)))
+    assert len(datasets.load(f'manifest(file="{table}", categorical=[ward], drop=[age])').y_train) == 8
+    with pytest.raises(InputError, match=message):
+        datasets.load(f'manifest(file="{table}", {options})')
+
+
+def test_a_code_for_missing_values_is_printed_as_it_is_written(tmp_path):
+    values = [*range(101, 110), *range(101, 110), *[9999999] * 3]
+    table = write(tmp_path / "t.csv", "age,label", *(f"{age},{'xy'[i % 2]}" for i, age in enumerate(values)))
+    assert any("write missing=[9999999]" in note for note in datasets.load(table).notes)
+    assert datasets.load(f'manifest(file="{table}", missing=[9999999])').columns == ["age", "age (missing)"]
+
+
 def test_files_are_not_taken_for_categories(tmp_path):
     path = cases(tmp_path, header="datei,label,klinik,split,id")
     with pytest.raises(InputError, match='column .datei. has file names such as scans/0.png; write path="datei"'):
@@ -320,6 +345,7 @@ def test_numbers_to_predict_are_no_classes(tmp_path):
         ({"Pneumonia": 40, "clear": 30, "pnuemonia": 2}, "'pnuemonia'.*spelled"),
         ({"benign": 40, "malignant": 30, "malignat": 9}, None),  # not rare
         ({"male": 40, "female": 1, "grade 1": 30, "grade 2": 1}, None),
+        ({"benign": 40, "unlabelled": 30}, "'unlabelled'.*treated as a class"),
         ({"sample a": 2, "sample b": 2}, None),  # all classes are rare
     ],
 )

@@ -200,7 +200,7 @@ def test_files_are_known_by_their_content(tmp_path):
     assert np.unique(data.fields["site"], return_counts=True)[1].tolist() == [10, 10, 10]
     assert data.x_train.shape == (30, 8, 8, 1) and len(data.checksum) == 64
     skipped = next(note for note in data.notes if "skipped" in note)
-    assert skipped.startswith("6 files") and "Bonn/clean/notes" in skipped and "and 1 more" in skipped
+    assert skipped.startswith("6 files") and "Bonn/clean/notes" in skipped and "read me.txt" in skipped
     assert any("Delft" in note and "no image" in note for note in data.notes)
 
 
