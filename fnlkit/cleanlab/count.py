@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fnlkit.cleanlab.filter import find_label_issues
+from fnlkit.cleanlab.filter import find_label_issues, read_joint
 from fnlkit.cleanlab.one_vs_rest import class_pairs, class_table, read_class_lists
 from fnlkit.cleanlab.rank import read_labels, rows_of_sites
 from fnlkit.core.errors import InputError
@@ -63,14 +63,18 @@ def compute_confident_joint(
     """
     options = {"calibrate": calibrate, "return_indices_of_off_diagonals": return_indices_of_off_diagonals, "sites": sites}
     if multi_label:
-        limits = [None] * np.shape(pred_probs)[1] if thresholds is None else list(np.asarray(thresholds))
-        pairs = zip(_pairs(labels, pred_probs), limits, strict=True)
-        joints = [compute_confident_joint(*pair, thresholds=limit, **options) for pair, limit in pairs]
+        pairs = list(_pairs(labels, pred_probs))
+        limits: Any = [None] * len(pairs) if thresholds is None else checks.array(thresholds, "thresholds")
+        if np.shape(limits) not in ((len(pairs),), (len(pairs), 2)):
+            raise InputError(f"`thresholds` must have shape ({len(pairs)}, 2) with `multi_label`, found {np.shape(limits)}")
+        joints = [
+            compute_confident_joint(*pair, thresholds=limit, **options) for pair, limit in zip(pairs, limits, strict=True)
+        ]
         if return_indices_of_off_diagonals:
             return np.stack([joint for joint, _ in joints], -3), [indices for _, indices in joints]
         return np.stack(joints, -3)
     labels, probs = read_labels(labels, pred_probs)
-    fixed = None if thresholds is None else np.asarray(thresholds, np.float64).reshape(-1)
+    fixed = None if thresholds is None else checks.array(thresholds, "thresholds", np.float64).reshape(-1)
     joints, indices = [], []
     for rows in rows_of_sites(sites, len(labels)):
         y, p = labels[rows], probs[rows]
@@ -89,17 +93,21 @@ def calibrate_confident_joint(
 ) -> NDArray[np.int64]:
     """Scale the joint so that each row sums to the number of samples with the label, in whole numbers."""
     joint = checks.array(confident_joint, "confident_joint")
+    if joint.ndim < 2 + bool(multi_label) or (multi_label and joint.shape[-2:] != (2, 2)):
+        form = "(..., C, 2, 2) with `multi_label`" if multi_label else "(..., C, C)"
+        raise InputError(f"`confident_joint` must have shape {form}, found {joint.shape}")
     if multi_label:
         tables = class_table(labels, joint.shape[-3]).T.astype(np.int64)
         parts = zip(np.moveaxis(joint, -3, 0), tables, strict=True)
         return np.stack([calibrate_confident_joint(part, has, sites=sites) for part, has in parts], -3)
     classes = joint.shape[-1]
     labels = checks.integers(labels, "labels", np.size(labels), "sample")
+    if not len(labels):
+        raise InputError("is empty; give at least one sample", parameter="labels")
     checks.check_range(labels, "labels", classes)
     rows = rows_of_sites(sites, len(labels))
     shape = (len(rows), classes, classes)
-    if (joint if sites is not None else joint[None]).shape != shape:
-        raise InputError(f"`confident_joint` must have shape {shape[sites is None :]}, found {joint.shape}")
+    joint = read_joint(joint, shape[sites is None :])
     members = np.array([np.bincount(labels[here], minlength=classes) for here in rows])
     return _stack(calibrate_counts(joint.reshape(shape).swapaxes(1, 2), members).swapaxes(1, 2), sites)
 

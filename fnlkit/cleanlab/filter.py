@@ -116,7 +116,8 @@ def find_label_issues(
     """
     _check_options(filter_by, frac_noise, num_to_remove_per_class, confident_joint, sites, rank_by_kwargs)
     threads = None if n_jobs is None else checks.positive(n_jobs, "n_jobs")
-    options = _Options(filter_by, frac_noise, min_examples_per_class, num_to_remove_per_class, confident_joint, threads)
+    least = checks.positive(min_examples_per_class, "min_examples_per_class", 0)
+    options = _Options(filter_by, frac_noise, least, num_to_remove_per_class, confident_joint, threads)
     if multi_label:
         warnings.warn("cleanlab will remove `multi_label`; fnlkit keeps it", DeprecationWarning, stacklevel=2)
         labels, probs = read_class_lists(labels, pred_probs)
@@ -167,7 +168,7 @@ def _issues(labels, probs, options):
     if options.joint is None:
         counts = count_matrix(probs, labels, calibrate=True, threads=options.threads)
     else:
-        counts = _counts_by_given(options.joint, classes)
+        counts = read_joint(options.joint, (classes, classes)).T
     counts = _pruning_counts(counts, options.least, options.frac_noise)
     wrong = sizes - counts.diagonal()
     if options.removed is not None:
@@ -191,8 +192,8 @@ def _issues_of_lists(has, probs, options):
     if joint is not None and np.shape(joint) == (classes, classes) and classes > 2:
         warnings.warn("`confident_joint` of shape (C, C) is ignored with `multi_label`; give (C, 2, 2)", stacklevel=3)
         joint = None
-    if joint is not None and np.shape(joint) != (classes, 2, 2):
-        raise InputError(f"`confident_joint` must have shape ({classes}, 2, 2) with `multi_label`, found {np.shape(joint)}")
+    if joint is not None:
+        joint = read_joint(joint, (classes, 2, 2))
     if removed is not None and np.shape(removed) != (classes,):
         raise InputError(f"`num_to_remove_per_class` must have shape ({classes},), found {np.shape(removed)}")
     low = options.filter_by in _LOWEST
@@ -201,7 +202,7 @@ def _issues_of_lists(has, probs, options):
         of_class = replace(
             options,
             filter_by="confident_learning" if low else options.filter_by,
-            joint=None if joint is None else np.asarray(joint)[c],
+            joint=None if joint is None else joint[c],
             removed=None if removed is None else [removed[c], 0],
         )
         any_class |= _issues(labels, pairs, of_class)
@@ -226,7 +227,7 @@ def _check_options(filter_by, frac_noise, removed, joint, sites, rank_by_kwargs)
     """Raise for options that are unknown or do not apply to the filter."""
     if filter_by not in _FILTERS:
         raise InputError(f"`filter_by` must be {', '.join(_FILTERS)}, found {filter_by!r}{nearest(str(filter_by), _FILTERS)}")
-    if not 0 <= frac_noise <= 1:
+    if not (isinstance(frac_noise, int | float | np.number) and 0 <= frac_noise <= 1):
         raise InputError(f"`frac_noise` must lie in 0..1, found {frac_noise!r}")
     if joint is not None and sites is not None:
         raise InputError("`confident_joint` cannot be combined with `sites`, which have a matrix each; omit one of them")
@@ -240,12 +241,15 @@ def _check_options(filter_by, frac_noise, removed, joint, sites, rank_by_kwargs)
         raise InputError(f"`rank_by_kwargs` has the key {sorted(unknown)[0]!r}; only 'adjust_pred_probs' is known")
 
 
-def _counts_by_given(joint, classes):
-    """Transpose a confident joint, which has given labels in rows, to counts[true, given] (C, C)."""
-    joint = np.asarray(joint)
-    if joint.shape != (classes, classes) or joint.dtype.kind not in "iuf":
-        raise InputError(f"`confident_joint` must hold numbers of shape ({classes}, {classes}), found {joint.shape}")
-    return joint.T
+def read_joint(joint: ArrayLike, shape: tuple[int, ...]) -> np.ndarray:
+    """Check a confident joint of this shape, with given labels in rows."""
+    joint = checks.array(joint, "confident_joint")
+    if joint.shape != shape or joint.dtype.kind not in "iuf":
+        raise InputError(f"`confident_joint` must have shape {shape} and hold numbers, found {joint.shape} of {joint.dtype}")
+    checks.finite(joint, "confident_joint", "count it again with compute_confident_joint")
+    if joint.min(initial=0) < 0:
+        raise InputError(f"`confident_joint` must hold counts of at least 0, found {joint.min()}")
+    return joint
 
 
 def _pruning_counts(counts, least, frac_noise):

@@ -75,13 +75,13 @@ def distributions(found: np.ndarray, name: str, slack: float, advice: str) -> No
         raise InputError(f"`{name}` must hold probabilities, found {found.min():.4g}; {advice}")
 
 
-def finite(array: np.ndarray, name: str) -> None:
-    """Raise if an array contains NaN or infinity."""
+def finite(array: np.ndarray, name: str, advice: str = "drop such samples first") -> None:
+    """Raise if an array contains NaN or infinity; `advice` ends the message."""
     # The sum of finite numbers is almost always finite, and one pass is cheaper than an array of booleans.
     with np.errstate(over="ignore", invalid="ignore"):
         if not np.isfinite(array.sum()) and not np.isfinite(array).all():
             where = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
-            raise InputError(f"`{name}` must be finite, found {array[where]} at {where}; drop such samples first")
+            raise InputError(f"`{name}` must be finite, found {array[where]} at {where}; {advice}")
 
 
 def exponent_of_scale(array: np.ndarray, dtype: DTypeLike | None = None) -> int:
@@ -132,9 +132,9 @@ def offsets(value: ArrayLike | None, n: int) -> np.ndarray:
     return values
 
 
-def positive(value: object, name: str) -> int:
-    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
-        raise InputError(f"`{name}` must be an integer of at least 1, found {value!r}")
+def positive(value: object, name: str, least: int = 1) -> int:
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
+        raise InputError(f"`{name}` must be an integer of at least {least}, found {value!r}")
     return int(value)
 
 

@@ -196,6 +196,7 @@ def count_matrix(
     """
     if rule not in _RULES:
         raise InputError(f"`rule` must be {' or '.join(_RULES)}, found {rule!r}")
+    least_diagonal = checks.positive(least_diagonal, "least_diagonal", 0)
     probs, labels, offsets = _probabilities(probs, labels, client_offsets)
     threads = checks.thread_count(threads)
     classes, clients = probs.shape[1], len(offsets) - 1
@@ -205,7 +206,7 @@ def count_matrix(
     else:
         thresholds = _by_client(thresholds, "thresholds", clients, classes, client_offsets is not None)
     cells = count_confident(probs, labels, offsets, thresholds, largest=rule == "largest", threads=threads)
-    least = int(least_diagonal) * np.eye(classes, dtype=np.int64)
+    least = least_diagonal * np.eye(classes, dtype=np.int64)
     cells = np.maximum(cells, least * members.any(1)[:, None, None])
     if calibrate:
         cells = calibrate_counts(cells, members)
@@ -216,6 +217,7 @@ def count_matrix(
             weights = members / np.maximum(members.sum(1, keepdims=True), 1)
         else:
             weights = _by_client(class_weights, "class_weights", clients, classes, client_offsets is not None)
+            checks.finite(weights, "class_weights", "use 0 for a class that does not count")
         cells = cells * weights[:, None, :]
     return cells[0] if client_offsets is None else cells
 
@@ -262,7 +264,8 @@ def exact_limits(thresholds: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """Subtract the tolerance from thresholds (K, C), in `dtype` and padded with infinity to whole vectors."""
     exact, width = thresholds - SLACK, 64 // dtype.itemsize
     limits = np.full((len(exact), -(-exact.shape[1] // width) * width), np.inf, dtype)
-    near = exact.astype(dtype)
+    with np.errstate(over="ignore"):  # a threshold beyond float32 is infinite: no probability reaches it
+        near = exact.astype(dtype)
     # A comparison in float32 with the next larger number equals the comparison in float64.
     limits[:, : exact.shape[1]] = np.where(near < exact, np.nextafter(near, dtype.type(np.inf)), near)
     return limits

@@ -14,6 +14,7 @@ from fnlkit.core.errors import InputError
 from fnlkit.kernels import checks
 from fnlkit.kernels.neighbors import blas_threads
 
+_COUNT_FIRST = "a class without counts needs a row of its own, such as the identity's"
 # Matrices up to this size use one vector lane each; larger matrices use LAPACK.
 _LANES_SIZE = 32
 
@@ -68,14 +69,14 @@ def invert_transition(
         if not (isinstance(ridge, int | float | np.number) and 0 < ridge < np.inf):
             raise InputError(f"`ridge` must be a positive number, found {ridge!r}")
         _must_be_stochastic(stack)
-        checks.finite(stack, "T")
+        checks.finite(stack, "T", _COUNT_FIRST)
         inverses, conditions = _ridge_inverse(stack, ridge)
     else:
         inverses, conditions = _inverse(stack, checks.thread_count(threads))
         singular = np.flatnonzero(~(conditions < 1 / np.finfo(stack.dtype).eps))
         if len(singular):
             first = int(singular[0])
-            checks.finite(stack[first], "T")
+            checks.finite(stack[first], "T", _COUNT_FIRST)
             which = tuple(int(i) for i in np.unravel_index(first, shape[:-2]))
             name = f"matrix {which[0] if len(which) == 1 else which} of `T`" if which else "`T`"
             raise InputError(

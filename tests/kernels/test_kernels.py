@@ -416,6 +416,8 @@ def test_tensors_that_numpy_cannot_read_are_named(form):
         (lambda: kernels.count_matrix(Q, Y), "`probs` must not hold NaN, found one at row 1, class 1"),
         (lambda: kernels.count_matrix(P > 0, Y), "`probs` must hold real numbers, found bool"),
         (lambda: kernels.count_matrix(P, Y, thresholds=[1]), r"`thresholds` must have shape \(2,\), found \(1,\)"),
+        (lambda: kernels.count_matrix(P, Y, least_diagonal=0.5), "`least_diagonal` must be an integer of at least 0"),
+        (lambda: kernels.count_matrix(P, Y, class_weights=[np.inf, 1]), "`class_weights` must be finite, found inf"),
         (lambda: kernels.count_matrix(P, Y, client_offsets=[0, 2]), "`client_offsets` must rise from 0 to 3"),
         (lambda: kernels.lid(Q), r"`points` must be finite, found nan at \(1, 1\)"),
         (lambda: kernels.lid(P, k=0), "`k` must be an integer of at least 1, found 0"),
