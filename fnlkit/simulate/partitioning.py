@@ -6,6 +6,7 @@ has enough samples.
 
 from __future__ import annotations
 
+import inspect
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -105,14 +106,14 @@ def partition(
             f"there are {len(labels):,}; lower `clients` or `min_samples`"
         )
     fixed = spec.name in FIXED
-    best = -1
+    best, draw_parts = -1, draw
     if groups is not None and not fixed:
         must_have_several(groups, clients or 1)
-        draw = _of_groups(draw, labels, groups)
+        draw_parts = _of_groups(draw, labels, groups)
     for attempt in range(1 if fixed else ATTEMPTS):
-        parts = draw(labels, classes, clients, stream(seed, "partition", attempt))
-        if not isinstance(parts, (list, tuple)):
-            raise InputError(f"scheme {spec}: returned {type(parts).__name__}; expected a list of each client's positions")
+        parts = draw_parts(labels, classes, clients, stream(seed, "partition", attempt))
+        if not isinstance(parts, (list, tuple)) or not parts or not all(map(_are_positions, parts)):
+            raise InputError(f"scheme {spec}: returned {str(parts)[:60]}; expected a list of each client's positions (n_k,)")
         smallest = min((len(part) for part in parts), default=0)
         if smallest >= min_samples:
             parts = [np.sort(np.asarray(part, np.int64)) for part in parts]
@@ -120,11 +121,20 @@ def partition(
             return parts
         best = max(best, smallest)
     if fixed:
-        raise InputError(f"scheme {spec}: the smallest client has {best} samples; lower or remove `min_samples`")
+        remedy = "lower or remove `min_samples`" if best else "number the clients from 0 without gaps"
+        raise InputError(f"scheme {spec}: the smallest client has {best} samples; {remedy}")
+    even = [name for name in ("alpha", "p", "q") if name in inspect.signature(draw.func).parameters]
+    more = f", or raise {' or '.join(even)}" if even else ""
     raise InputError(
         f"scheme {spec}: in {ATTEMPTS:,} draws the smallest of {clients} clients had at most {best} samples, "
-        f"fewer than `min_samples` {min_samples}; lower `clients` or `min_samples`, or raise alpha or p"
+        f"fewer than `min_samples` {min_samples}; lower `clients` or `min_samples`{more}"
     )
+
+
+def _are_positions(part):
+    """Whether the samples of a client are whole numbers (n_k,); other values of a user's scheme are refused."""
+    values = np.asarray(part)
+    return values.ndim == 1 and (values.dtype.kind in "iu" or not len(values))
 
 
 def _of_groups(draw, labels, groups):

@@ -101,6 +101,8 @@ def dirichlet(
     for label, start in zip(names, _starts(rng, classes), strict=True):
         members = rng.permutation(np.flatnonzero(labels == label))
         among = order[sizes[order] * clients < len(labels)] if balanced else order
+        if not len(among):  # all clients are full, and the class has no samples
+            continue
         owner[members] = among[_cut(len(members), _shares(rng, alpha, len(among)), start)]
         sizes += np.bincount(owner[members], minlength=clients)
     return _group(owner, clients)

@@ -144,7 +144,7 @@ def test_a_split_from_a_file(tmp_path):
     with pytest.raises(InputError, match="expected a client number for each of 6"):
         split(f'file(path="{tmp_path}/a.npy")', None, labels=np.zeros(6, int))
     np.save(tmp_path / "c.npy", np.array([0, 2, 2, 0]))
-    with pytest.raises(InputError, match="smallest client has 0"):
+    with pytest.raises(InputError, match="smallest client has 0 .*without gaps"):
         split(f'file(path="{tmp_path}/c.npy")', None, labels=np.zeros(4, int))
     data = datasets.load("digits")
     federation(data, "dirichlet", clients=7).write(tmp_path / "fed.npz")
@@ -162,6 +162,7 @@ def test_a_split_from_a_file(tmp_path):
         ("iid", dict(clients=None), "needs `clients`"),
         ("iid", dict(min_samples=0), "needs at least 1 sample"),
         ("dirichlet(alpha=0.01)", dict(min_samples=10, labels=LABELS[::25]), "in 1,000 draws the smallest of 20 clients"),
+        ("sizes(sigma=3)", dict(clients=1000, min_samples=5), "lower `clients` or `min_samples`"),
         ("field(name=x)", dict(clients=None), "it has: none"),
         ("dirichlet(by=client, balanced=true)", {}, "leave out `balanced`"),
     ],
@@ -175,6 +176,18 @@ def test_partition_errors_name_the_parameter(scheme, options, message):
 def mine(labels, classes, clients, rng, *, stop=10):
     """A scheme of the user's, wrong unless told to stop early."""
     return [np.arange(stop), np.arange(5, 20)]
+
+
+@pytest.mark.parametrize("parts", [[0, 1], [], [np.arange(5) + 0.5], [LABELS == 0], [np.zeros((2, 2), int)]])
+def test_positions_of_a_users_scheme_are_lists_of_whole_numbers(parts, monkeypatch):
+    monkeypatch.setattr(f"{__name__}.mine", lambda labels, classes, clients, rng: parts)
+    with pytest.raises(InputError, match="expected a list of each client's positions"):
+        partition(LABELS, 10, "tests.simulate.test_partitioning:mine", clients=2, seed=0)
+
+
+def test_one_client_has_all_samples_also_with_classes_of_none():
+    for seed in range(8):
+        assert len(split("dirichlet(balanced=true)", clients=1, seed=seed, classes=20)[0]) == len(LABELS)
 
 
 def test_schemes_of_the_user():

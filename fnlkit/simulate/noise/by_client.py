@@ -5,6 +5,7 @@ from typing import Literal
 import numpy as np
 
 from fnlkit.core.declarations import declare
+from fnlkit.core.errors import InputError
 from fnlkit.core.parameters import Share, check_arguments
 from fnlkit.kernels import matrices
 from fnlkit.simulate.noise.by_class import target_of
@@ -42,9 +43,11 @@ def clients(
     kind : {"symmetric", "asymmetric", "pairflip"}
         New label of a picked sample: any class; the published map, which changes only some classes; the next class.
     map : str
-        The published map. Default: the name of the data set.
+        The published map of kind=asymmetric. Default: the name of the data set.
     """
     need_clients(ground, "clients")
+    if map and kind != "asymmetric":
+        raise InputError(f"clients: kind={kind} has no map; write kind=asymmetric, or remove map")
     count, rng = len(ground.clients), ground.rng()
     if exact:
         noisy = np.zeros(count, bool)

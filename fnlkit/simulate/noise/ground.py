@@ -16,7 +16,7 @@ class Ground:
     Attributes
     ----------
     labels : (n,) int64
-        The labels to corrupt. Do not change them in place.
+        The labels to corrupt: a copy.
     classes : int
     clients : list of (n_k,) int64
         Positions of each client's samples; empty before `partition`.

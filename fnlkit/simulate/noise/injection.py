@@ -73,7 +73,7 @@ def inject(
     before = federation.meta.get("noise", [])
     # A second noise model with the same seed must not select the same samples as the first.
     ground = Ground(
-        labels=federation.given,
+        labels=federation.given.copy(),  # a model that changes them in place changes no federation
         classes=federation.classes,
         clients=federation.whole().clients,  # held-out labels are corrupted like the others
         rng=lambda client=0: stream(seed, "noise", len(before), client),
@@ -84,13 +84,21 @@ def inject(
     done = model(ground)
     if not isinstance(done, Corruption):
         raise InputError(f"noise {spec.name!r} returned {type(done).__name__}; expected fnlkit.simulate.noise.Corruption")
+    labels = np.asarray(done.labels)
+    whole = labels.shape == ground.labels.shape and labels.dtype.kind in "iu"
+    if not whole or labels.min() < 0 or labels.max() >= federation.classes:
+        found = f"labels from {labels.min()} to {labels.max()}" if whole else f"{labels.dtype} of shape {labels.shape}"
+        raise InputError(
+            f"noise {spec.name!r} returned {found}; expected {len(ground.labels):,} whole numbers from 0 to "
+            f"{federation.classes - 1}"
+        )
     true, meta = federation.true, {**federation.meta, "noise": [*before, {"model": str(spec), "seed": seed}]}
     if true is None and done.simulated:
         true, meta["truth"] = np.array(federation.given), "the labels before the noise"
     noisy_federation = replace(
         federation,
         true=true,
-        given=np.asarray(done.labels),
+        given=labels,
         noise_transition=_compose(federation, done.transition, bool(before)),
         extra=dict(federation.extra),
         meta=meta,

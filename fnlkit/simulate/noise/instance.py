@@ -24,7 +24,7 @@ def instance(ground: Ground, *, eta: Share = 0.4, spread: Annotated[float, Range
     Parameters
     ----------
     eta : float in [0, 1]
-        Mean probability that a label changes.
+        Mean probability that a label changes, before truncation: near 0 the mean is higher, near 1 lower. 0 changes no label.
     spread : float in [0, 10]
         Standard deviation of that probability over the samples.
     """

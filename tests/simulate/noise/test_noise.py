@@ -188,6 +188,8 @@ def test_the_map_follows_from_the_data_sets_name():
     assert np.array_equal(federation.given, matrices.class_map("fashion-mnist", 10)[federation.true])
     with pytest.raises(InputError, match="no published class map for 'toy'; write map=NAME"):
         noisy("asymmetric")
+    with pytest.raises(InputError, match="kind=pairflip has no map"):
+        noisy("clients(kind=pairflip, map=mnist)")
     with pytest.raises(InputError, match="is for 100 classes, here are 10"):
         noisy("asymmetric(map=cifar100)")
 
@@ -365,6 +367,26 @@ def mine(ground, *, share=0.5):
 
 def wrong(ground):
     return ground.labels
+
+
+def zeros(ground):
+    """A model that changes labels in place."""
+    ground.labels[:] = 0
+    return Corruption(ground.labels)
+
+
+@pytest.mark.parametrize(
+    "change", [lambda y: y[:3], lambda y: y + 99, lambda y: y - 99, lambda y: y + 0.5, lambda y: y[:, None]]
+)
+def test_labels_of_a_users_model_are_checked(change, monkeypatch):
+    name, before = "tests.simulate.noise.test_noise:zeros", fed()
+    assert before.given.any() and inject(before, name, seed=0).noise_client_level.mean() == pytest.approx(
+        before.given.astype(bool).mean(), abs=0.05
+    )
+    assert before.given.any()
+    monkeypatch.setattr(f"{__name__}.zeros", lambda ground: Corruption(change(ground.labels)))
+    with pytest.raises(InputError, match="returned .*; expected .* whole numbers from 0 to 9"):
+        inject(fed(), name, seed=0)
 
 
 def test_models_of_the_user():
