@@ -93,7 +93,7 @@ def correct_agreement(predicted: ArrayLike, given: ArrayLike, inverse: ArrayLike
 def find_weights(products: ArrayLike, rng: np.random.Generator) -> NDArray[np.float64]:
     """Probability (M,) that each classifier has the largest accuracy; below 5 % it is 0.
 
-    The estimates are normal, with the means and covariances of the samples.
+    If all are below 5 %, the largest remains. The estimates are normal, with the means and covariances of the samples.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ def find_weights(products: ArrayLike, rng: np.random.Generator) -> NDArray[np.fl
     drawn = rng.multivariate_normal(means, covariance, DRAWS, check_valid="ignore", method="eigh")
     drawn += 1e-9 * rng.standard_normal(drawn.shape)  # equal predictions share the probability
     weights = np.bincount(drawn.argmax(1), minlength=len(means)) / DRAWS
-    weights[weights < LEAST] = 0
+    weights[weights < min(LEAST, weights.max())] = 0  # of many equal classifiers, none reaches it
     return weights / weights.sum()
 
 

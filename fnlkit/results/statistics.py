@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 
 LEVEL = 0.95
+# A smaller corrected p-value is significant; 1 - 0.95 would be larger than 0.05 by rounding.
+ALPHA = 0.05
 # The note on intervals below a table.
 METHOD = (
     "95 % intervals of single differences: Student's t of the paired differences of runs with the same seed, pairs - 1 degrees "
@@ -81,7 +83,7 @@ def holm(values: Sequence[float | None]) -> list[float | None]:
 
 def significant(corrected: float | None) -> bool:
     """Whether a corrected p-value is below 0.05; None is no test and not significant."""
-    return corrected is not None and corrected < 1 - LEVEL
+    return corrected is not None and corrected < ALPHA
 
 
 def worst_tenth(values: Sequence[float]) -> float:

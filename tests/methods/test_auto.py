@@ -44,6 +44,8 @@ def test_weights_are_those_of_a_bootstrap_of_the_samples():
     assert find_weights(sum_products(hits), np.random.default_rng(0)) == pytest.approx(naive, abs=0.03)
     with pytest.raises(InputError, match="no samples"):
         find_weights(sum_products(np.zeros((2, 0))), np.random.default_rng(0))
+    many = find_weights(sum_products(np.ones((30, 5))), np.random.default_rng(0))  # 3 % each
+    assert many.sum() == pytest.approx(1) and many.max() > 0
 
 
 def noisy_labels(matrix, n=20_000, seed=0):

@@ -104,6 +104,22 @@ def test_runs_without_a_common_stretch_are_drawn_one_by_one(run):
     assert points == sum("accuracy" in row for row in [*first.history, *late]) and not axis.collections
 
 
+def test_groups_that_differ_only_in_files_are_separate_curves(run):
+    """Two files of the same name, two versions of a file, and a file whose name matplotlib would leave out of the legend."""
+
+    def of(method, **own):
+        return replace(run, settings=run.settings | {"method": method}, meta=run.meta | {"own": own})
+
+    for runs, labels in [
+        ([of("/a/m.py:f"), of("/b/m.py:f")], ["/a/m.py:f", "/b/m.py:f"]),
+        ([of("m.py:f", **{"m.py:f": "1234"}), of("m.py:f", **{"m.py:f": "5678"})],
+         ["m.py:f, code of m.py:f 1234", "m.py:f, code of m.py:f 5678"]),
+        ([of("/a/_m.py:f"), of("fedavg")], [" _m.py:f", "fedavg"]),
+    ]:  # fmt: skip
+        (axis,) = drawn(runs, "accuracy").axes
+        assert [text.get_text() for text in axis.get_legend().get_texts()] == [f"{label} (1 run)" for label in labels]
+
+
 def test_a_facet_is_a_panel_with_common_limits(run):
     many = [
         replace(run, settings=run.settings | {"lr": lr, "method": method})

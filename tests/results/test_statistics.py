@@ -28,6 +28,10 @@ def test_the_interval_of_paired_differences_by_hand():
     assert alone["half"] is None and alone["spread"] is None and alone["p"] is None
 
 
+def test_a_p_value_of_exactly_5_percent_is_not_below_it():
+    assert [statistics.significant(p) for p in (0.0499, 0.05, None)] == [True, False, False]
+
+
 @pytest.mark.parametrize(
     ("measured", "said"), [(67.0, "within"), (68.02, "within"), (68.03, "above"), (66.93, "below"), (None, None)]
 )

@@ -168,18 +168,33 @@ def _mark(axis, runs, middle, number, *, named):
 
 
 def legend_of(group: dict[str, Any], groups: list[dict[str, Any]]) -> str:
-    """Write the legend of runs: the method and the settings that distinguish them."""
+    """Write the legend of runs: the method and the settings that distinguish them.
+
+    Folders and versions of a user's files are shown only if groups differ in nothing else.
+    """
+    label = _without_folders(_describe_group(group, groups))
+    alike = any(other != group and _without_folders(_describe_group(other, groups)) == label for other in groups)
+    return _visible(_describe_group(group, groups, files=True) if alike else label)
+
+
+def _describe_group(group, groups, files=False):
     others = {name: value for name, value in group.items() if name not in ("dataset", "method") and value is not None}
-    shown = [f"{name} {value}" for name, value in others.items() if not name.startswith(evaluation.FILES)]
+    shown = [f"{name} {value}" for name, value in others.items() if files or not name.startswith(evaluation.FILES)]
     if len({other["dataset"] for other in groups}) > 1:
         shown.insert(0, data_set(group["dataset"]))
-    return _without_folders(", ".join([group["method"], *shown]))
+    return ", ".join([group["method"], *shown])
+
+
+def _visible(label):
+    """Put a space before an underscore: matplotlib leaves labels that begin with one out of legends."""
+    return f" {label}" if label.startswith("_") else label
 
 
 def _row(run, with_regime):
     """Write the legend of a recipe's row: its name or method, and its regime if several share a panel."""
     row = run.meta["row"]
-    return _without_folders(", ".join([row.get("name") or run.settings["method"], *([row["regime"]] if with_regime else [])]))
+    label = ", ".join([row.get("name") or run.settings["method"], *([row["regime"]] if with_regime else [])])
+    return _visible(_without_folders(label))
 
 
 def _without_folders(text):
