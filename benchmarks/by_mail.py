@@ -190,8 +190,8 @@ def windows_of(second, counts):
             low, _, width = (
                 bound[c] for bound in rounding.bounds_of(cells + rounding.STEP * (np.eye(CLASSES)[t][:, None] > 0))
             )
-            most = counts[c] if counts[c] - low < width else cells[t, c] + rounding.AWAY
-            yield (place == t) & (given == c), cells[t, c] - rounding.AWAY, most
+            end = counts[c] if counts[c] - low < width else cells[t, c] + rounding.AWAY
+            yield (place == t) & (given == c), cells[t, c] - rounding.AWAY, end
         for c in each:
             # The smallest and the largest sum can stand for more distant ones.
             low = 0 if wrong[c] == least[c] else wrong[c] - rounding.AWAY

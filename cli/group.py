@@ -38,7 +38,7 @@ def name_options(text: str, command: click.Command | None = None) -> str:
     >>> name_options("make it with `fnlkit.partition(public=0.1)`")
     'make it with `fnlkit partition --public 0.1`'
     >>> name_options("`fnlkit.import_review()`, `fnlkit.correct(listed=True)` and `fnlkit.partition(FILE)`")
-    '`fnlkit review import`, `fnlkit correct --list` and `fnlkit partition FILE`'
+    '`fnlkit review import`, `fnlkit correct --list` and `fnlkit partition --dataset FILE`'
     """
     if command is None:
         context = click.get_current_context(silent=True)
@@ -50,7 +50,8 @@ def name_options(text: str, command: click.Command | None = None) -> str:
     for quoted, rest in zip_longest(parts[::2], parts[1::2]):
         name, mark, value = quoted.partition("=")
         if rest is not None and (call := _CALL.fullmatch(quoted)):
-            function, parameter = (_NAMES.get(word, word).replace("_", "-") for word in (call[1], call[2] or ""))
+            first = "dataset" if call[1] == "partition" and call[4] else ""
+            function, parameter = (_NAMES.get(word, word).replace("_", "-") for word in (call[1], call[2] or first))
             value = (call[3] or call[4] or "").strip("'").removesuffix("...")
             words = [function, parameter and f"--{parameter}", value and value != "True" and shlex.quote(value)]
             renamed += f"`{' '.join(['fnlkit', *filter(None, words)])}`{rest}"

@@ -69,7 +69,7 @@ def bar(title: str, *, unit: str = "", start: int = 0, total: int | None = None)
             task = shown.add_task(printable(title), total=total, completed=start)
             yield lambda done, total, text=title: shown.update(task, completed=done, total=total, description=printable(text))
         return
-    began, last, printed = time.monotonic(), time.monotonic(), start
+    began, last, printed, shown = time.monotonic(), time.monotonic(), start, ""
     now: tuple[int, int, str] = (start, total or 0, title)
 
     def state() -> str:
@@ -80,13 +80,13 @@ def bar(title: str, *, unit: str = "", start: int = 0, total: int | None = None)
         return f"{text}: {done:,} of {total:,}{unit and f' {unit}'}, about {left:,.0f} s left"
 
     def advance(done: int, total: int, text: str = title) -> None:
-        nonlocal began, last, now, printed
+        nonlocal began, last, now, printed, shown
         if total != now[1] or done < now[0]:  # the next step counts from zero, and began when the previous one ended
             began = last
         now, last = (done, total, text), time.monotonic()
-        if unit and (done - printed >= total / 10 or done >= total > printed):
-            printed = done
-            line(state())
+        if unit and (done - printed >= total / 10 or (done >= total and state() != shown)):
+            printed, shown = done, state()
+            line(shown)
 
     with log(state) as line:
         yield advance
@@ -95,14 +95,16 @@ def bar(title: str, *, unit: str = "", start: int = 0, total: int | None = None)
 @contextmanager
 def of_rounds(experiment: Experiment) -> Iterator[Callable[[dict[str, Any]], object]]:
     """Yield a function that shows a finished round as progress of a `bar`."""
-    state = Progress(experiment)
+    state, texts = Progress(experiment), [""]
 
     def show(row: dict[str, Any]) -> None:
-        total = state.done if row["stage"] == "final" else state.total  # a run can end before its budget is spent
-        advance(state.done, total, state.text(row))
+        texts.append(state.text(row))
+        advance(state.done, state.total, texts[-1])
 
     with bar("training", unit="client-rounds", start=state.start, total=state.total) as advance:
         yield show
+        if texts[-1]:
+            advance(state.done, state.done, texts[-1])  # a run can end before its budget is spent
 
 
 def _make_bar(talk, count, **more):

@@ -246,12 +246,13 @@ def answer_requests(requests: tuple[str, ...], data: str | None, folder: str, na
         click.echo(printable(f"{reply}: {_content(line) if 'arrays' not in line else 'contains only'}"))
         for text in preview.describe_reply(site["agreed"], str(request), line):
             click.echo(printable(f"- {text}"))
+    if failed < len(waiting):
+        console().print("if you agree, send the .reply files to the coordinator", soft_wrap=True)
     if failed:
         raise InputError(
             f"{failed} of {len(waiting)} requests were refused or failed; their replies contain only a code: "
-            "remove the causes above, then run the same command"
+            "remove the causes above, or the requests that the coordinator no longer needs, then run the same command"
         )
-    console().print("if you agree, send the .reply files to the coordinator", soft_wrap=True)
 
 
 @command.command()

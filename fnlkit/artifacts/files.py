@@ -110,9 +110,7 @@ def read(
     name, raw = slurp(source, max_bytes)
     with one_line(name):
         if form(raw) not in ("npz", "pt"):
-            raise InputError(
-                "not a file of fnlkit; `fnlkit partition --dataset FILE`, in Python fnlkit.partition(FILE), makes one"
-            )
+            raise InputError("not a file of fnlkit; `fnlkit.partition(FILE)` makes one of a table, a folder or an npz")
         torch_file = form(raw) == "pt"
         members = files_zip.members(raw, max_members=files_pt.MAX_MEMBERS if torch_file else 64, max_bytes=max_bytes)
         kind, text, digest, arrays = (_from_pt if torch_file else _from_npz)(raw, members)

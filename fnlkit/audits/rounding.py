@@ -80,7 +80,7 @@ def sums_of(cells: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def have_room(totals: np.ndarray) -> np.ndarray:
-    """Whether counts of classes, with totals (..., C), can state a wrong label: of 2 or 3 classes, not with 5 or 6 samples."""
+    """Whether counts of classes, with totals (..., C), can state a wrong label: not of up to 6 samples if C is 2 or 3."""
     most = sums_of(np.zeros((totals.shape[-1],) * 2, np.int64))[1]
     return (totals >= STEP + AWAY) | (most > 0)
 

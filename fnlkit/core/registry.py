@@ -151,7 +151,7 @@ def method(spec: str | Spec) -> partial[Any]:
     spec = parse(spec, "`method`")
     for kind, table in _TRAIN_OPTIONS.items():
         if spec.name in table and spec.name not in METHODS:
-            raise InputError(f"unknown method {spec.name!r}; {spec.name} is of the kind {kind}, write `--{kind} {spec.name}`")
+            raise InputError(f"unknown method {spec.name!r}; it is of the kind {kind}: write `{kind}={spec.name!r}`")
     function = find(spec, METHODS, "method")
     nested: dict[str, Any] = {}
     known = inspect.signature(function).parameters

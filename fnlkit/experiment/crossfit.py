@@ -230,7 +230,7 @@ def methods_of(settings: Settings) -> tuple[list[str], int]:
     if len(names) < 2 or len(set(names)) < len(names):
         raise InputError(f"method 'auto': `of` has {', '.join(names)}; write at least two methods, each once")
     for name in names:
-        if needs := sorted(BoundMethod.of(name).needs):
+        if needs := sorted(BoundMethod.of(name).needs - {"probe"}):
             raise InputError(
                 f"method 'auto': {name} in `of` requires {', '.join(needs)}, which a committee lacks; remove {name}"
             )

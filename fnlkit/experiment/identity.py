@@ -76,6 +76,8 @@ def must_have_same_settings(run: Run, settings: Settings) -> None:
     for field in fields(settings):
         name, now = field.name, getattr(settings, field.name)
         before = run.settings.get(name, field.default)  # the option can be newer than the run
+        if name == "warmup_lr" and name not in run.settings and run.settings.get("warmup_head"):
+            before = run.settings["lr"]  # the head was trained at this rate before it had one of its own
         # `min_replies` only decides when to stop, so a run that lost too many clients can be resumed with a lower value.
         if name not in ("rounds", "min_replies") and before != now:
             raise InputError(f"`resume`: the run was made with `{name}` {before}, not {now}; use the settings of the run")

@@ -78,7 +78,7 @@ def vote(
 ) -> "dict[str, torch.Tensor] | None":
     """Reply the share of labels outvoted by k nearest neighbors (Section 4.2); neighbors of the same group do not vote.
 
-    Labels are replaced by the votes if `correct` and the share is at least `least`.  The share of disagreeing neighbors, a
+    If `correct`, labels are replaced by the votes if the share is at least `least`, and the share of disagreeing neighbors, a
     score for each label, stays on the client as rows["neighbor_disagreement"].  `discard` deletes the embedding, which training
     then does not read.  With `missed`, only a client that missed the round of the votes votes, and nothing is replied.
     """
@@ -96,7 +96,8 @@ def vote(
         points, labels, k=k, groups=groups, classes=client.classes, seed=seed, include_self=include_self, ties=ties
     )
     level = float(np.mean(votes != labels))
-    client.rows["neighbor_disagreement"] = torch.from_numpy(share.astype(np.float32))
+    if correct:  # the vote of akd in a later stage is not that of nnc
+        client.rows["neighbor_disagreement"] = torch.from_numpy(share.astype(np.float32))
     if correct and level >= least:
         client.y.copy_(torch.from_numpy(votes))
     if discard:

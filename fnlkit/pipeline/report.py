@@ -115,11 +115,12 @@ def words(found: Evaluation) -> list[str]:
         sentences += [f"{note[0].upper()}{note[1:]}." for note in found.notes]
         if means and not found.notes:
             mean, best = max(means, key=lambda pair: pair[0])
-            differ = [name for name in best["group"] if len({str(group["group"].get(name)) for group in groups}) > 1]
-            names = [
-                plain(best["group"][name]) if name in ("dataset", "method") else f"{name} {plain(best['group'][name])}"
-                for name in differ
-            ]
+            differ = {
+                name: plain(str(value))
+                for name, value in best["group"].items()
+                if value is not None and (len(groups) == 1 or len({str(group["group"].get(name)) for group in groups}) > 1)
+            }
+            names = [text if name in ("dataset", "method") else f"{name} {text}" for name, text in differ.items()]
             sentences.append(f"Best on average: {', '.join(names)}, {_share(mean)}.")
     return sentences
 

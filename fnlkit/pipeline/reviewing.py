@@ -283,10 +283,7 @@ def import_review(
     else:
         reviews = [decisions.read_decisions(read_text(table), federation, data, table)]
     if reviews and not any(len(review.rows) for review in reviews):
-        raise InputError(
-            f"{table}: no row is decided yet that an earlier import did not decide; name another table, or export the next "
-            "review"
-        )
+        raise InputError(f"{table}: an earlier import has all of its decisions; name another table, or export the next review")
     if not sum(len(review.positions) for review in reviews):
         raise InputError(
             f"{table}: no row is decided yet; decide in review.html and put the decisions.csv that it saves in its place, or "

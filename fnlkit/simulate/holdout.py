@@ -150,7 +150,8 @@ def read_gold(path: str, dataset: Dataset, sample_column: str | None = None) -> 
     others = {column: table.texts(column) for column in table.columns if column not in label}
     if len(label) != 1 or not others:
         raise InputError(
-            f"{name}: expected a table with the columns id and label and one row per sample; found the columns {table.known()}"
+            f"{name}: expected a row per verified sample, with a column that names the sample, such as id, and a column label; "
+            f"found the columns {table.known()}"
         )
 
     def fail(rows: Sequence[int], text: str) -> NoReturn:

@@ -100,7 +100,9 @@ def partition(
         raise InputError(f"{min_samples}: every client needs at least 1 sample", parameter="min_samples")
     if clients is None and spec.name not in FIXED:
         raise InputError(f"scheme {spec.name!r} needs `clients`")
-    if clients is not None and not 1 <= clients <= len(labels) // min_samples:
+    if clients is not None and clients < 1:
+        raise InputError(f"{clients}: expected 1 or more", parameter="clients")
+    if clients is not None and clients > len(labels) // min_samples:
         raise InputError(
             f"{clients:,} clients of at least {min_samples} samples each need {clients * min_samples:,}, "
             f"there are {len(labels):,}; lower `clients` or `min_samples`"

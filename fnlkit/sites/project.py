@@ -286,7 +286,7 @@ def deployable(settings: Settings, project: Project) -> Settings:
     for name, value in asdict(settings).items():
         if own := own_names(value):
             raise InputError(f"`{name}`: {own[0]} is a component of your own, which no site has; name one of fnlkit")
-    wanted = plan.needs - {"pair", "secret"}
+    wanted = plan.needs - {"pair", "secret", "probe"}
     if wanted:
         raise InputError(
             f"{settings.method} needs {', '.join(sorted(wanted))}, which sites of their own have no way to share; "

@@ -29,7 +29,7 @@ WRITERS = {
 }
 # Whole commands in backticks that have no function in Python.
 SHELL = re.compile(r"`(fnlkit (flower-app|reproduce|site|sites)|ray start) [^`]*`?")
-FLAG = re.compile(r"(?<![\w-])(--[a-z][a-z-]*[a-z]|-o\b)")
+FLAG = re.compile(r"(?<![\w-])(--[a-z][a-z-]*[a-z]|`--$|-o\b)")
 
 
 def flags_of(source):

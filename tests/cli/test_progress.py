@@ -70,3 +70,11 @@ def test_a_command_prints_progress_while_it_loads(command, module, function, lin
 
     monkeypatch.setattr(module, function, slow)
     assert refuse(f"fnlkit {command.format(noisy)}", tmp_path, "loaded").stderr.splitlines()[0].startswith(line)
+
+
+@pytest.mark.parametrize("spent", [30, 60])
+def test_a_log_ends_with_the_work_that_was_done(spent, capsys):
+    with progress.bar("training", unit="client-rounds", total=60) as advance:
+        advance(spent, 60)
+        advance(spent, spent)
+    assert capsys.readouterr().err.count(f"{spent} of {spent} client-rounds") == 1

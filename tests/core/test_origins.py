@@ -168,5 +168,5 @@ def test_names_change_and_everything_else_stays():
 
 @pytest.mark.parametrize(("name", "kind"), [("fedprox", "optimizer"), ("gce(q=0.5)", "loss"), ("krum", "aggregator")])
 def test_a_component_that_is_no_method_is_named_with_its_option(name, kind):
-    with pytest.raises(InputError, match=f"is of the kind {kind}, write `--{kind} {name[:3]}"):
+    with pytest.raises(InputError, match=f"is of the kind {kind}: write `{kind}='{name[:3]}"):
         registry.method(name)

@@ -15,7 +15,7 @@ from benchmarks import methods
 from fnlkit.artifacts.run import Run
 from fnlkit.core import registry
 from fnlkit.core.errors import InputError
-from fnlkit.experiment import cards
+from fnlkit.experiment import cards, identity
 from fnlkit.experiment.augmentation import augmentation
 from fnlkit.experiment.cards import TABLES, card
 from fnlkit.experiment.output import metrics_file
@@ -147,3 +147,12 @@ def test_a_plan_and_a_selection_count_the_same_cohort(fraction):
     chosen = Settings(fraction=fraction)
     for clients in range(1, 60):
         assert chosen.cohort_size(clients) == selection.cohort_size(range(clients), fraction)
+
+
+def test_an_earlier_run_with_a_warm_head_is_continued_with_its_rate():
+    now = Settings(warmup_head=5, lr=0.3)
+    earlier = SimpleNamespace(settings={**vars(now)})
+    del earlier.settings["warmup_lr"]
+    with pytest.raises(InputError, match="`warmup_lr` 0.3, not 0.03"):
+        identity.must_have_same_settings(earlier, now)
+    identity.must_have_same_settings(earlier, replace(now, warmup_lr=0.3))

@@ -139,7 +139,7 @@ def test_views_are_the_same_samples_twice():
 
 @pytest.mark.parametrize("method", ["jointopt", "selfie", "fedlsr", "rofl", "fedelc", "fedrn", "confident-learning"])
 def test_labels_of_a_methods_own_are_not_mixed(method):
-    with pytest.raises(InputError, match=f"{method} has separate labels"):
+    with pytest.raises(InputError, match=f"{method} has labels or weights"):
         train(method=method, rounds=1, fit=Fit(epochs=1, mixup=1.0))
 
 

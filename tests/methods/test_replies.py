@@ -195,7 +195,16 @@ def test_levels_of_clients_without_a_reply():
 
 
 ONLY_ROUNDS = {"take_truth", "vote", "keep_anchor_transition", "prune", "score_classes", "score_samples"}
-STAGED = "oracle", "nnc(k=3)", "t-revision", "confident-learning(local_epochs=1)", "fednoro", "na-fedavg", "akd(source=logits)"
+STAGED = (
+    "oracle",
+    "nnc(k=3)",
+    "nnc(k=3, usual=akd())",
+    "t-revision",
+    "confident-learning(local_epochs=1)",
+    "fednoro",
+    "na-fedavg",
+    "akd(source=logits)",
+)
 
 
 @pytest.mark.parametrize("method", STAGED)
@@ -227,7 +236,7 @@ def test_a_client_that_missed_a_stages_only_round(method):
     if method == "oracle":
         assert not client.y.any()
     elif method.startswith("nnc"):
-        assert "input/embedding" not in client.rows and "neighbor_disagreement" in client.rows
+        assert ("input/embedding" in client.rows) == ("akd" in method) and "neighbor_disagreement" in client.rows
         assert report["noise_level"][2] == report["noise_level"].max() > 0
     elif method == "t-revision":
         assert "transition" in client.state

@@ -116,3 +116,15 @@ def test_a_report_without_true_labels_or_data(folder, tmp_path):
     assert "unknown" in report.page(facts)
     blind.truth = run.truth | {"estimate_judged": np.arange(len(run.client_offsets) - 1) > 0}  # the first is withheld
     assert report.page(report.facts(fnlkit.evaluate(blind))).count("not judged") == 1
+
+
+def test_the_sentences_name_the_best_group(folder, tmp_path):
+    first = fnlkit.load(folder / "a.pt")
+    first.write(tmp_path / "0.pt")
+    other = copy.deepcopy(first)
+    other.settings = first.settings | {"seed": 1}
+    other.write(tmp_path / "1.pt")
+    assert "Best on average: digits, fedcorr" in report.words(fnlkit.evaluate(tmp_path / "0.pt", tmp_path / "1.pt"))[-1]
+    other.settings = first.settings | {"lr": 1e-5}
+    other.write(tmp_path / "1.pt")
+    assert "Best on average: lr " in report.words(fnlkit.evaluate(tmp_path / "0.pt", tmp_path / "1.pt"))[-1]

@@ -439,7 +439,7 @@ def test_verified_samples_in_a_table_of_a_spreadsheet(digits, tmp_path, text, en
         ("id,label\n3,7\n3,7\n", "listed twice"),
         ("id,label\n99999,7\n", "row 2: no sample '99999'"),
         ("id,label\n3,cat\n", "row 2: no class 'cat'"),
-        ("sample,class\n3,7\n", "columns id and label"),
+        ("sample,class\n3,7\n", "a column that names the sample"),
         ("", "gold.csv: is empty"),
     ],
 )

@@ -1,5 +1,7 @@
 """The same tasks over both transports: a folder of files, and Flower in one process; the same bytes leave."""
 
+import os
+
 import numpy as np
 import pytest
 
@@ -64,3 +66,10 @@ def test_a_training_over_files_continues_with_each_call_of_the_command(place, tm
         tasks.conduct(Folder(tmp_path / "mail", deployed.project.names), deployed.project, tasks.options_of(other),
                       folder=str(tmp_path / "mail"))  # fmt: skip
     assert len(list((tmp_path / "mail").glob("site-0-*.request"))) == 4
+    # A finished training whose run was moved away is asked anew; while the run is there, the command only ends again.
+    mail, output = tmp_path / "mail", tasks.options_of(deployed.options).output
+    by_folder(deployed)
+    assert len(list(mail.glob("site-0-*.request"))) == 4
+    os.rename(output, tmp_path / "earlier.pt")
+    assert len(by_folder(deployed).history) == 2
+    assert len(list(mail.glob("site-0-*.request"))) == 6

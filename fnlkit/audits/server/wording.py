@@ -38,13 +38,15 @@ def describe_site(row: SiteAudit) -> tuple[list[str], list[str]]:
             else f"compare {cause} with the other sites, correct the inputs, and audit again"
         )
     if row.only_here:
-        words.append(
-            f"Classes differ: only this site has {list_names(row.only_here)}. Nobody can judge these labels, "
-            f"{100 * row.unseen:.0f} % of the site; the range contains them."
-        )
+        words.append(f"Classes differ: only this site has {list_names(row.only_here)}. No other site can judge these labels.")
         following.append("check that these classes have the same name at all sites")
     elif row.shares_differ:
         words.append("Classes differ: the shares of the classes are not those of the other sites.")
+    if row.unseen:
+        words.append(
+            f"No model judges {100 * row.unseen:.0f} % of the labels, of classes that the other sites or this site have too "
+            "rarely; the range contains them."
+        )
     return words, following
 
 
@@ -59,15 +61,16 @@ def samples_needed(row: SiteAudit) -> int | None:
     if row.judge != "own" or row.contradicted:
         return None
     ends = wilson(np.arange(row.samples + 1), np.full(row.samples + 1, row.samples))[1]
-    share = np.searchsorted(ends, row.high - row.unseen, side="right") / row.samples
+    share = np.searchsorted(ends, row.high - row.unseen + 1e-9, side="right") / row.samples
     sizes = np.ceil(row.samples * 1.1 ** np.arange(100))
     enough = sizes[wilson(share * sizes, sizes)[1] <= DOUBT]
-    return int(float(f"{enough[0]:.2g}")) if len(enough) else None
+    return int(float(f"{enough[0]:.2g}")) if len(enough) and enough[0] > row.samples else None
 
 
 def _labels(row):
     span = f"{100 * row.low:.1f} to {100 * row.high:.1f} %"
-    judged = f"{100 * row.low:.1f} to {100 * (row.high - row.unseen):.1f} %"
+    most = f"{100 * (row.high - row.unseen):.1f} %"
+    judged = f"{100 * row.low:.1f} to {most}"
     if row.finding == WRONG:
         level = f"about {100 * row.level:.1f} % ({span})" if row.level is not None else span
         text = f"Wrong labels, compared with the other sites: {level}."
@@ -80,7 +83,7 @@ def _labels(row):
     if row.finding == AGREES:
         return f"Compared with the other sites, {judged} of the labels can be wrong."
     if row.finding == WITHIN:
-        return (f"Only a model of the site itself judges: it contradicts at most {100 * row.high:.1f} % of the labels. It "
+        return (f"Only a model of the site itself judges: it contradicts at most {most} of the labels. It "
                 "cannot see errors that follow a rule.")  # fmt: skip
     return f"Labels cannot be judged: {_reason(row)}"
 
@@ -96,8 +99,8 @@ def _reason(row):
     if row.judge == "others":
         return f"the models of the other sites contradict up to {100 * (row.high - row.unseen):.0f} % of the labels."
     if row.judge == "own":
-        return (f"a model of the site itself, the only one that applies, contradicts up to {100 * row.high:.0f} % of the "
-                "labels; its mistakes cannot be told from wrong labels.")  # fmt: skip
+        return (f"a model of the site itself, the only one that applies, contradicts up to {100 * (row.high - row.unseen):.0f} "
+                "% of the labels; its mistakes cannot be told from wrong labels.")  # fmt: skip
     if row.samples < LEAST_REFERENCE:
         return f"the site has fewer than {LEAST_REFERENCE} samples."
     if row.balance > ONE_CLASS:

@@ -76,9 +76,9 @@ class Fit:
         return replace(self, **values)
 
     def refuse_mixup(self, method: str, parameter: str = "") -> None:
-        """Raise InputError if samples are mixed, for a method with separate labels, or with a parameter for mixup."""
+        """Raise InputError if samples are mixed, for a method with labels or weights of samples, or a parameter for mixup."""
         if self.mixup:
-            reason = f"{method} has separate labels, which cannot be mixed; remove `mixup`"
+            reason = f"{method} has labels or weights of single samples, which cannot be mixed; remove `mixup`"
             if parameter:
                 reason = f"{method} mixes samples by its {parameter}; write {method}({parameter}={self.mixup:g}) instead"
             raise InputError(f"{self.mixup:g}: {reason}", parameter="mixup")

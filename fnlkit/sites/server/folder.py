@@ -55,7 +55,7 @@ class Folder:
     """
 
     named = True
-    repair = "replace their .reply files, after they have answered again, or leave them out (`without`)"
+    repair = "replace their .reply files, after they have answered again"
 
     def __init__(self, folder: str | os.PathLike[str], names: Sequence[str]):
         if os.path.exists(folder) and not os.path.isdir(folder):

@@ -95,7 +95,7 @@ class Remote:
         lost = "; ".join(f"{self.sites.names[k]}: {reason}" for k, reason in sorted(self.lost.items()))
         return WorkStopped(
             f"{remaining} of {self.sites.count} sites remain, and this task requires {least} (min_replies); lost: {lost}; "
-            f"{self.sites.repair}, then run the same command"
+            f"{self.sites.repair}{', or leave them out (`without`)' * self.sites.transport.named}, then run the same command"
         )
 
     def lose(self, site: int, reason: str) -> None:

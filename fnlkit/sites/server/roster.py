@@ -155,7 +155,9 @@ class Roster:
         steps = (
             (refused, "refused", "remove the cause at each site"),
             (silent, "no answer in time", "look at the log of the start command, or raise `wait`"),
-            (absent, "not connected", f"{self.repair}, or raise `wait`"),
+            (absent, "left out", "name fewer sites in `without`, or lower `min_replies`")
+            if self.transport.named
+            else (absent, "not connected", f"{self.repair}, or raise `wait`"),
         )
         parts = [f"{state} ({self._join_names(some)}): {step}" for some, state, step in steps if some]
         return "; ".join([*parts, "then run the same command"])

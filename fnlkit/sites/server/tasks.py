@@ -6,6 +6,7 @@ import math
 import os
 import secrets
 import shutil
+import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -147,8 +148,11 @@ def conduct(transport: Any, project: "Project", options: Options, folder: str | 
     with lock_output(output), torch_threads(), contextlib.nullcontext() if folder else _naming_errors():
         os.makedirs(beside, exist_ok=True)
         # Over files, the command runs again for each exchange, also before the run is written; trainings share a folder.
-        name = f"id-{os.path.basename(output)}" if folder and task.name == "train" else "id"
-        run = _token(os.path.join(beside, name), new=not folder and task.name == "train" and not os.path.exists(output))
+        name = f"id-{zlib.crc32(os.path.realpath(output).encode()):08x}" if folder and task.name == "train" else "id"
+        token, finished = os.path.join(beside, name), os.path.join(beside, f"{name}-finished")
+        if os.path.exists(finished) and os.path.exists(output):  # a finished run gets more rounds
+            os.replace(finished, token)
+        run = _token(token, new=not folder and task.name == "train" and not os.path.exists(output))
         # A training is resumed by its run.
         journal = None if task.name == "train" or folder else Journal(beside)
         wait = project.wait if options.wait is None else options.wait
@@ -159,6 +163,8 @@ def conduct(transport: Any, project: "Project", options: Options, folder: str | 
                  "(option `key` of fnlkit flower-app)")  # fmt: skip
         if task.name == "train":
             training.train(sites, task, options, _say)
+            if folder:  # without the run, the next training asks the sites anew
+                os.replace(token, finished)
             return
         result = over(sites, task, options)
         saving.write_bytes([json.dumps(result, indent=1).encode()], output)
