@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 
 from fnlkit._kernels.annotator import expect
 from fnlkit.core.errors import InputError
+from fnlkit.kernels import checks
 
 
 class Annotator(NamedTuple):
@@ -73,17 +74,15 @@ def fit_annotator(
     >>> found.inferred.argmax(1).tolist(), found.transition.round(1).tolist()
     ([0, 0, 1, 1], [[0.5, 0.5], [0.0, 1.0]])
     """
-    p, labels = np.ascontiguousarray(probabilities, np.float64), np.ascontiguousarray(labels, np.int64)
+    p = np.ascontiguousarray(probabilities, np.float64)
+    labels = checks.integers(labels, "labels", len(p), "row of `probabilities`")
     common = np.ascontiguousarray(common, np.float64)
     before = np.zeros(common.shape) if counts is None else np.asarray(counts, np.float64).copy()
     square = p.shape[-1:] * 2
-    if p.ndim != 2 or labels.shape != p.shape[:1] or common.shape != square or before.shape != square:
-        shapes = f"{p.shape}, {labels.shape}, {common.shape} and {before.shape}"
-        raise InputError(
-            f"`probabilities`, `labels`, `common` and `counts` must be (n, C), (n,), (C, C) and (C, C), found {shapes}"
-        )
-    if labels.size and not 0 <= labels.min() <= labels.max() < len(common):
-        raise InputError(f"must be in 0 ... {len(common) - 1}, found {labels.min()} ... {labels.max()}", parameter="labels")
+    if p.ndim != 2 or common.shape != square or before.shape != square:
+        shapes = f"{p.shape}, {common.shape} and {before.shape}"
+        raise InputError(f"`probabilities`, `common` and `counts` must be (n, C), (C, C) and (C, C), found {shapes}")
+    checks.check_range(labels, "labels", len(common))
     after, columns, q = np.zeros_like(before), np.zeros_like(before), np.empty_like(p)
     expect(p, labels, common, float(strength), int(steps), before, after, columns, q)
     return Annotator(q, columns.T.copy(), before, after)

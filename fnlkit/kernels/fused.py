@@ -147,6 +147,8 @@ class FusedCohort:
         k, real, self.threads, self.workers = len(theta), theta.dtype, threads, workers
         self.order = _array("order", order, np.int64, (k, None, None))
         self.offset = np.zeros(k, np.int64) if offset is None else _array("offset", offset, np.int64, (k,))
+        if self.offset.min(initial=0) < 0:
+            raise InputError(f"`offset` must be positions of at least 0, found {self.offset.min()}")
         if self.order.size and (self.order.min() < -1 or (self.order.max((1, 2)) + self.offset).max() >= len(x)):
             span = f"{self.order.min()} ... {self.order.max()}"
             raise InputError(f"`order` must contain positions 0 ... {len(x) - 1} or -1, found {span}")
@@ -288,7 +290,7 @@ class FusedCohort:
             norm_pull=each(steps.proximal_norm, real),
             epoch_steps=each(max(count, 1) if steps.epoch_steps is None else steps.epoch_steps, np.int64),
             anchor=vectors(start if anchored else none),
-            linear=vectors(none if steps.linear is None else steps.linear),
+            linear=vectors(none if steps.linear is None else _array("linear", steps.linear, real, start.shape)),
             first=np.zeros(moments if adam else (len(self.theta), 0), real),
             second=np.zeros(moments if adam else (len(self.theta), 0), real),
             adam=rate if adam else rate[:0],

@@ -180,7 +180,7 @@ def apply_inverse(
     array([0.5, 0.5])
     """
     T, vectors = checks.array(T, "T"), checks.array(vectors, "vectors")
-    if T.ndim not in (2, 3):
+    if T.ndim not in (2, 3) or not T.shape[-1]:
         raise InputError(f"`T` must have shape (C, C) or (N, C, C), found {T.shape}")
     lead = T.shape[:-2]
     if vectors.ndim < 1 or vectors.shape[-1] != T.shape[-1]:

@@ -6,6 +6,7 @@ import numpy as np
 
 from fnlkit._kernels import learning as compiled
 from fnlkit.core.errors import InputError
+from fnlkit.kernels import checks
 
 
 def learn_matrix(
@@ -48,17 +49,15 @@ def learn_matrix(
     >>> learned.argmax(1).tolist()
     [1, 0]
     """
-    p, labels = np.ascontiguousarray(probabilities, np.float64), np.ascontiguousarray(labels, np.int64)
+    p = np.ascontiguousarray(probabilities, np.float64)
+    labels = checks.integers(labels, "labels", len(p), "row of `probabilities`")
     classes = p.shape[-1]
     values = np.array(values, np.float64, order="C")
     base = np.ascontiguousarray(base, np.float64)
-    if p.ndim != 2 or labels.shape != p.shape[:1] or values.shape != (classes, classes) or base.shape != values.shape:
-        shapes = f"{p.shape}, {labels.shape}, {values.shape} and {base.shape}"
-        raise InputError(
-            f"`probabilities`, `labels`, `values` and `base` must be (n, C), (n,), (C, C) and (C, C), found {shapes}"
-        )
-    if labels.size and not 0 <= labels.min() <= labels.max() < classes:
-        raise InputError(f"must be in 0 ... {classes - 1}, found {labels.min()} ... {labels.max()}", parameter="labels")
+    if p.ndim != 2 or values.shape != (classes, classes) or base.shape != values.shape:
+        shapes = f"{p.shape}, {values.shape} and {base.shape}"
+        raise InputError(f"`probabilities`, `values` and `base` must be (n, C), (C, C) and (C, C), found {shapes}")
+    checks.check_range(labels, "labels", classes)
     factor = np.zeros(0) if factor is None else np.ascontiguousarray(factor, np.float64)
     if factor.shape not in ((0,), labels.shape):
         raise InputError(f"`factor` must have shape {labels.shape}, found {factor.shape}")

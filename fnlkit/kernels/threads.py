@@ -28,7 +28,8 @@ def set_threads(threads: int | None) -> None:
     1
     >>> set_threads(None)
     """
-    if threads is not None and not (isinstance(threads, int | np.integer) and threads >= 1):
+    whole = isinstance(threads, int | np.integer) and not isinstance(threads, bool)
+    if threads is not None and not (whole and threads >= 1):
         raise InputError(f"`threads` must be an integer of at least 1, found {threads!r}")
     shared.limit = threads
 

@@ -100,7 +100,10 @@ def knn_vote(
     checks.check_range(labels, "labels", classes)
     threads = checks.thread_count(threads)
     of = np.zeros(0, np.int64) if groups is None else checks.integers(groups, "groups", len(embeddings), "row of `embeddings`")
-    draws = np.random.default_rng(seed).random(len(labels)) if ties == "random" else np.full(len(labels), -1.0)
+    try:
+        draws = np.random.default_rng(seed).random(len(labels)) if ties == "random" else np.full(len(labels), -1.0)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"`seed` must be an integer of at least 0 or a Generator, found {seed!r}") from error
     if np.diff(offsets).max() <= neighbors.LARGEST_PRODUCT:
         return neighbors.vote_by_products(embeddings, labels, of, offsets, classes, k, include_self, draws, threads)
     votes, shares = np.empty(len(labels), np.int64), np.empty(len(labels))

@@ -180,6 +180,8 @@ def _check_network(network, spec, input_shape, classes):
         raise InputError(f"model {spec.name!r} fails on input of shape (2, {input_shape}): {error}") from error
     finally:
         network.train(was)
+    if not isinstance(logits, torch.Tensor):
+        raise InputError(f"model {spec.name!r} gives {type(logits).__name__}; its forward must return a tensor of logits only")
     if tuple(logits.shape) != (2, classes):
         actual, wanted = tuple(logits.shape), (2, classes)
         raise InputError(f"model {spec.name!r} gives shape {actual} for 2 samples; expected logits of shape {wanted}")

@@ -54,7 +54,7 @@ def image(input_shape: tuple[int, ...], name: str, *, least: int = 1) -> tuple[A
     if min(height, width) < least:
         raise InputError(
             f"model {name!r} needs images of at least {least}x{least} pixels but they are {height}x{width}; "
-            f"use mlp, or {name}(upsample=true)"
+            "use mlp, or lenet5(upsample=true)"
         )
     return channels, height, width
 

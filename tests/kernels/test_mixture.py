@@ -130,6 +130,7 @@ def test_no_samples_and_no_steps_change_nothing():
         {"values": np.eye(2)},
         {"labels": np.array([0, 1])},
         {"labels": np.full(4, 3)},
+        {"labels": np.array([0.0, 0.7, 1.0, 2.0])},
         {"factor": np.ones(3)},
     ],
     ids=str,

@@ -163,6 +163,8 @@ def test_auto_chooses_by_input(shape, name):
         ("resnet20(init=zero)", (3, 8, 8), "torch, he or xavier"),
         ("tests.models.test_models:wrong", (8,), r"expected logits of shape \(2, 5\)"),
         ("tests.models.test_models:nothing", (8,), "must return a torch.nn.Module"),
+        ("tests.models.test_models:with_weights", (8, 8), "gives tuple; its forward must return a tensor of logits only"),
+        ("vgg11", (3, 8, 8), r"at least 28x28 .* or lenet5\(upsample=true\)"),
     ],
 )
 def test_mistakes_are_named(spec, shape, message):
@@ -179,6 +181,10 @@ def own(*, input_shape, classes, size=4):
 
 def wrong(*, input_shape, classes):
     return torch.nn.Linear(*input_shape, classes + 1)
+
+
+def with_weights(*, input_shape, classes):
+    return torch.nn.LSTM(input_shape[1], classes, batch_first=True)
 
 
 def nothing(*, input_shape, classes):

@@ -198,6 +198,8 @@ def test_threads_give_the_same_bytes():
         ({"y": np.array([0, 1, 2, 10])}, "0 ... 9"),
         ({"y": np.array([0, 1, 2])}, "one label per sample"),
         ({"order": np.array([[0, 4]])}, "`order`"),
+        ({"offset": np.array([-1])}, "`offset`"),
+        ({"steps": FusedSteps(0.1, linear=np.zeros((1, 5), np.float32))}, "`linear`"),
         ({"steps": FusedSteps(0.1, optimizer="lion")}, "sgd or adam"),
         ({"std": (0.1, 0.2, 0.3)}, "passed together"),
         ({"mean": (0.1, 0.2, 0.3), "std": (0.0, 0.2, 0.3)}, "positive"),
