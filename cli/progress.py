@@ -69,7 +69,7 @@ def bar(title: str, *, unit: str = "", start: int = 0, total: int | None = None)
             task = shown.add_task(printable(title), total=total, completed=start)
             yield lambda done, total, text=title: shown.update(task, completed=done, total=total, description=printable(text))
         return
-    began, last, printed, shown = time.monotonic(), time.monotonic(), start, ""
+    began, last, printed, latest = time.monotonic(), time.monotonic(), start, ""
     now: tuple[int, int, str] = (start, total or 0, title)
 
     def state() -> str:
@@ -80,13 +80,13 @@ def bar(title: str, *, unit: str = "", start: int = 0, total: int | None = None)
         return f"{text}: {done:,} of {total:,}{unit and f' {unit}'}, about {left:,.0f} s left"
 
     def advance(done: int, total: int, text: str = title) -> None:
-        nonlocal began, last, now, printed, shown
+        nonlocal began, last, now, printed, latest
         if total != now[1] or done < now[0]:  # the next step counts from zero, and began when the previous one ended
             began = last
         now, last = (done, total, text), time.monotonic()
-        if unit and (done - printed >= total / 10 or (done >= total and state() != shown)):
-            printed, shown = done, state()
-            line(shown)
+        if unit and (done - printed >= total / 10 or (done >= total and state() != latest)):
+            printed, latest = done, state()
+            line(latest)
 
     with log(state) as line:
         yield advance

@@ -475,7 +475,7 @@ def fedcorr(
     ``copies="once"``, left_out (N,) of the last visits.
     """
     if mixup_in == "all" and follows_schedule(of_stages.get("usual", fedavg)):
-        opt.fit.refuse_mixup("flr-plus" if regularizer else "fedcorr", "mixup")
+        opt.fit.refuse_mixup("fedcorr", "mixup")
     fraction = share_of_a_round(clients, select)
     iterations, finetune_rounds, usual_rounds = budget(rounds, fraction, iterations, finetune_rounds, usual_rounds)
     code = choices_of(code)

@@ -69,7 +69,7 @@ REFUSALS = [r"`(optimizer|aggregator)` .*: local averages no models; omit `(opti
 REFUSALS += [r"`aggregator` (multi-)?krum needs rounds of 4 clients or more, found 1; raise `fraction`"]
 REFUSALS += [r"`optimizer` feddecorr regularizes one network, and this method trains two; omit it"]
 REFUSALS += [r"`mixup` [\d.]+: [\w-]+ has labels or weights of single samples, which cannot be mixed; remove `mixup`"]
-REFUSALS += [r"`mixup` [\d.]+: (\w+) mixes samples by its (\w+); write \1\(\2=[\d.]+\) instead"]
+REFUSALS += [r"`mixup` [\d.]+: \w+ mixes samples by its (\w+); write \1=[\d.]+ in the parentheses of the method instead"]
 EACH = 2  # combinations of a method that brings its own loss
 
 

@@ -80,7 +80,8 @@ class Fit:
         if self.mixup:
             reason = f"{method} has labels or weights of single samples, which cannot be mixed; remove `mixup`"
             if parameter:
-                reason = f"{method} mixes samples by its {parameter}; write {method}({parameter}={self.mixup:g}) instead"
+                inside = f"{parameter}={self.mixup:g} in the parentheses of the method"
+                reason = f"{method} mixes samples by its {parameter}; write {inside} instead"
             raise InputError(f"{self.mixup:g}: {reason}", parameter="mixup")
 
 
