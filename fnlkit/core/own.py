@@ -249,10 +249,12 @@ def _beside(path):
     """
     folder, paths, left = os.path.dirname(path), set(), [path]
     while left:
-        for name in _imports(left.pop()):
-            if name.partition(".")[0] == "fnlkit":  # in a folder with a checkout of fnlkit
+        importing = left.pop()
+        for level, name in _imports(importing):
+            if not level and name.partition(".")[0] == "fnlkit":  # in a folder with a checkout of fnlkit
                 continue
-            place = os.path.join(folder, *name.split("."))
+            start = os.path.join(os.path.dirname(importing), *[os.pardir] * (level - 1)) if level else folder
+            place = os.path.normpath(os.path.join(start, *name.split(".")))
             for file in (f"{place}.py", os.path.join(place, "__init__.py")):
                 if os.path.isfile(file) and file != path and file not in paths:
                     paths.add(file)
@@ -261,7 +263,7 @@ def _beside(path):
 
 
 def _imports(path):
-    """Yield the dotted names that a file imports; ``from a import b`` gives a and a.b."""
+    """Yield (level, dotted name) of a file's imports; ``from .a import b`` gives (1, a) and (1, a.b), ``import a`` (0, a)."""
     try:
         with open(path, "rb") as handle:
             tree = ast.parse(handle.read())
@@ -269,10 +271,10 @@ def _imports(path):
         return
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            yield from ((0, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            names = [node.module or "", *(f"{node.module or ''}.{alias.name}".lstrip(".") for alias in node.names)]
+            yield from ((node.level, name) for name in names)
 
 
 def _forget(path):

@@ -267,3 +267,16 @@ def test_methods_with_their_own_loss_refuse_a_user_loss(method):
         with pytest.raises(InputError, match=f"{method}.* has its own loss; remove `loss`"):
             Plan.of(Settings(method=method, loss="gce"))
     assert Plan.of(Settings(method=method)).loss.__name__ == "cross_entropy"
+
+
+@pytest.mark.parametrize("line", ["from .util import factor", "from . import util", "from ..common import factor"])
+def test_a_digest_covers_relative_imports(line, tmp_path):
+    """mine.py imports helpers/inner/loss.py, which imports a file of its own package or of the package above."""
+    package = tmp_path / "helpers" / "inner"
+    package.mkdir(parents=True)
+    (tmp_path / "mine.py").write_text("from helpers.inner.loss import loss\n")
+    (package / "loss.py").write_text(f"{line}\n\n\ndef loss(logits, batch):\n    return factor\n")
+    (edited := package.parent / "common.py" if ".." in line else package / "util.py").write_text("factor = 1\n")
+    before = own.digest(f"{tmp_path}/mine.py:loss")
+    edited.write_text("factor = 2\n")
+    assert own.digest(f"{tmp_path}/mine.py:loss") != before
