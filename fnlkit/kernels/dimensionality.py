@@ -44,6 +44,8 @@ def lid(
         At least 0 and at most 1e6 (all k points equally far, as copies of one point are). 0 if one of the k nearest points is
         at distance 0 (the limit of the formula), or for fewer than two neighbors (also if k is 1); `lid_score` counts
         copies once.
+        Points of magnitude 1 whose differences are below 2e-23 (float32) or 1e-162 (float64), as softmax outputs of a very
+        confident network, count as copies, because the squares are 0: pass float64.
         "fedcorr": finite, and 0 without a neighbor. If all distances are nearly equal and about 1 or larger, the two terms of
         1e-6 exceed the sum, and the estimate is huge or negative, as in the authors' code.
 

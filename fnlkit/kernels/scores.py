@@ -11,13 +11,10 @@ def confusion(true: np.ndarray, other: np.ndarray, classes: int) -> np.ndarray:
 
     Parameters
     ----------
-    true, other : int (n,)
-        Samples with a negative true label, which have no class, are not counted.
+    true, other : int (n,) in 0 ... C - 1
     classes : int
     """
     true, other = np.asarray(true, np.int64), np.asarray(other, np.int64)
-    if len(true) and true.min() < 0:
-        true, other = true[true >= 0], other[true >= 0]
     flat = true * classes + other
     return np.bincount(flat, minlength=classes * classes).reshape(classes, classes)
 

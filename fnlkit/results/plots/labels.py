@@ -77,8 +77,7 @@ def partition(thing: "Run | Federation") -> "Figure":
         raise InputError("the federation has no clients yet; pipe it through `fnlkit partition -` first")
     known = federation.given if federation.true is None else federation.true
     shown, classes = min(len(federation), CLIENTS), federation.classes
-    held = [known[part][known[part] >= 0] for part in federation.clients[:shown]]  # without samples of no class
-    counts = np.stack([np.bincount(labels, minlength=classes) for labels in held])
+    counts = np.stack([np.bincount(known[part], minlength=classes) for part in federation.clients[:shown]])
     names = classes_of(federation.meta, classes)
     cell = float(np.clip(9 / max(shown, classes), 0.085, 0.36))
     wide, high = max(3.2, cell * shown), max(2.2, cell * classes)
