@@ -144,7 +144,7 @@ def must_repeat(names: Sequence[str], samples: int) -> None:
         )
 
 
-def doubts(names: Sequence[str], labels: np.ndarray) -> list[str]:
+def doubts(names: Sequence[str], labels: np.ndarray, unlabeled: str = "") -> list[str]:
     """Warn about suspicious classes.
 
     Parameters
@@ -152,13 +152,16 @@ def doubts(names: Sequence[str], labels: np.ndarray) -> list[str]:
     names : list of C str
     labels : int (n,)
         Labels of the samples; -1 if missing.
+    unlabeled : str
+        How to mark a missing label.  Default: by the option `missing` of a table.
     """
     labels, warnings = labels[labels >= 0], []
     for i, name in enumerate(names):
         if name.lower() in _DOUBTFUL:
             warnings.append(
-                f"{int((labels == i).sum()):,} samples have the label {name!r}, which is treated as a class; write "
-                f'missing="{name}" in the data set\'s spec if it means a missing label'
+                f"{int((labels == i).sum()):,} samples have the label {name!r}, which is treated as a class; "
+                + (unlabeled or f'write missing="{name}" in the data set\'s spec')
+                + " if it means a missing label"
             )
     numbers = [number for number in map(_number, names) if number is not None]
     whole = all(number.is_integer() for number in numbers)

@@ -117,7 +117,12 @@ def load(
             return local.load_folder(path.resolve(), where=where, of_site=of_site)
         if path.suffix.lower() in ENDINGS:
             return manifest(file=str(path), where=where)
-        return local.npz(path.resolve(), where=where, of_site=of_site)
+        try:
+            return local.npz(path.resolve(), where=where, of_site=of_site)
+        except InputError as error:
+            if path.suffix.lower() == ".npz":
+                raise
+            raise InputError(f"{error}; a table ends in {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}") from error
     if text.endswith((".npz", "/", *ENDINGS)) or "/" in text.partition("(")[0]:
         shown = text if len(text) < 1000 else f"{text[:100]}... ({len(text):,} characters)"
         raise InputError(f"data set {shown}: no such file or folder")

@@ -222,7 +222,7 @@ def from_arrays(name: str, arrays: Mapping[str, Any], *, of_site: bool = False) 
             *merged,
             *groups[2],
             *_note_empty_classes(names, labels, true, named),
-            *doubts(names, labels[0]),
+            *doubts(names, labels[0], 'write "" as the label'),
         ],
         layout=LAYOUTS[0],
     )
@@ -673,7 +673,7 @@ def _of_files(path, parameters, train, test, names, where, content):
         observed=True,
         class_names=list(names),
         sample_rate=sample_rate(files) if kind == "wave" else 0,
-        notes=doubts(names, labels),
+        notes=doubts(names, labels, f"name the folder {UNLABELED[0]}"),
         samples=lambda: tuple(decode_files([[file for file, _ in part] for part in (train, test)], read, remember=remember)),
         content=content,
         remember=remember,

@@ -16,7 +16,7 @@ from fnlkit.core.spec import parse
 from fnlkit.datasets import columns
 from fnlkit.datasets.decoding import decode_files, find_damaged, note_damaged, note_pages, reader
 from fnlkit.datasets.layout import LAYOUTS, lay_out
-from fnlkit.datasets.local import samples_in
+from fnlkit.datasets.local import samples_in, with_options
 from fnlkit.datasets.manifest import is_manifest, open_manifest
 from fnlkit.datasets.scales import as_bytes, match_scale
 
@@ -74,7 +74,7 @@ def new_samples(
     if is_manifest(source) and (like.table or kind != "vector" or source.startswith("manifest")):
         names, x = _of_table(like, _open_table(source, skip_damaged, where, say), wanted, unlabeled, say)
     elif unlabeled:
-        spare = load(source).unlabeled
+        spare = load(with_options(source, "skip_damaged", skip_damaged=True) if skip_damaged else source).unlabeled
         if spare is None:
             raise InputError(f": every training sample of {source} has a label", parameter="unlabeled")
         names, x = list(spare.ids), spare.samples()

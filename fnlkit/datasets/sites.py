@@ -158,7 +158,7 @@ def _join(path, parts, of_site):
         notes=[
             *(f"{part.file.name}: {part.note}" for part in parts if part.note),
             *merged,
-            *doubts(names, labels),
+            *doubts(names, labels, 'write "" as the label'),
             *notes,
         ],
         layout=LAYOUTS[0],

@@ -356,6 +356,8 @@ def _read_file(path, ending):
 
     name, (kind, function, options, needs) = display_path(path), _READERS[ending]
     must_be_regular(path)
+    if not os.path.exists(path):
+        raise InputError(f"{name}: no such file")
     try:
         _must_fit(path, ending)
         found = getattr(pandas, function)(path, **options)
@@ -372,8 +374,9 @@ def _read_file(path, ending):
         table = _from_sheet(frame, path)
         table.notes += [f"the sheet {first!r} of {name} is read; not read: {list_names(others)}"] if others else []
         return table
-    found = found.reset_index(level=[level for level in found.index.names if level is not None])
-    _names(path, [str(column) for column in found.columns])
+    levels = [level for level in found.index.names if level is not None]
+    _names(path, [*map(str, levels), *map(str, found.columns)])
+    found = found.reset_index(level=levels)
     found.columns = [str(column).strip() for column in found.columns]
     found = found[[column for column in found if column and not column.startswith("__index_level_")]]
     texts = sum(dtype.kind == "O" for dtype in found.dtypes)

@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,7 @@ from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.files import Artifact
 from fnlkit.artifacts.run import Run
 from fnlkit.core.errors import InputError
+from fnlkit.datasets.new_data import new_samples
 from fnlkit.kernels.streams import HiddenStream, derive_key
 from tests.commands import succeed
 
@@ -428,6 +430,21 @@ def test_folders_of_unlabeled_samples_are_no_class(folder, tmp_path):
     _folder(tmp_path, "clean", "ill", folder)
     data = datasets.load(str(tmp_path))
     assert data.class_names == ["clean", "ill"] and len(data.unlabeled.ids) == 6
+
+
+def test_damaged_samples_without_a_label_are_left_out(tmp_path):
+    _folder(tmp_path, "clean", "ill", "_unlabeled")
+    data = datasets.load(str(tmp_path))
+    (tmp_path / "_unlabeled/0.bmp").write_bytes(_bmp(0)[:60])
+    read = partial(new_samples, data, str(tmp_path), where=tmp_path / "cache", load=datasets.load, unlabeled=True)
+    assert len(read(skip_damaged=True)[0]) == 5
+    with pytest.raises(InputError, match="0.bmp"):
+        read()[1][:]
+
+
+def test_a_folder_called_unknown_can_be_renamed(tmp_path):
+    _folder(tmp_path, "clean", "unknown")
+    assert any("name the folder _unlabeled" in note for note in datasets.load(str(tmp_path)).notes)
 
 
 @pytest.mark.parametrize(

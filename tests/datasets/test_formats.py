@@ -106,3 +106,21 @@ def test_a_damaged_file_is_refused_in_one_line(tmp_path, ending):
     (tmp_path / f"t.{ending}").write_bytes(b"no table" * 100)
     with pytest.raises(fnlkit.InputError, match=rf"t.{ending}: (cannot be read as|.* needs )"):
         read_table(tmp_path / f"t.{ending}")
+    with pytest.raises(fnlkit.InputError, match=rf"no.{ending}: (no such file|.* needs )"):
+        read_table(tmp_path / f"no.{ending}")
+
+
+def test_an_index_with_the_name_of_a_column_is_refused(tmp_path):
+    pytest.importorskip("pyarrow")
+    table = pandas.DataFrame(
+        {"age": [1, 2], "label": ["a", "b"]}, index=pandas.MultiIndex.from_product([[0, 1], [0]], names=["age", "k"])
+    )
+    table.to_parquet(tmp_path / "t.parquet")
+    with pytest.raises(fnlkit.InputError, match="two columns have the name 'age'"):
+        read_table(tmp_path / "t.parquet")
+
+
+def test_a_table_with_another_ending_is_told_the_endings(tmp_path):
+    (tmp_path / "t.tab").write_text("age,label\n1,a\n")
+    with pytest.raises(fnlkit.InputError, match="a table ends in .csv, .*.sav"):
+        datasets.load(tmp_path / "t.tab")
