@@ -376,12 +376,12 @@ def _convert(value, default, where):
     elif isinstance(default, (int, float)):
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise InputError(f"{where} is {format_value(value)}; write a number")
-        if isinstance(value, int) and abs(value) >= 2**63:
-            raise InputError(f"{where} is too large; write a number below 2^63")
         if isinstance(default, int) and isinstance(value, float):
             if not value.is_integer():  # excludes infinity
                 raise InputError(f"{where} is {value}; write a whole number")
-            return int(value)
+            value = int(value)
+        if isinstance(value, int) and abs(value) >= 2**63:
+            raise InputError(f"{where} is too large; write a number below 2^63")
         return float(value) if isinstance(default, float) else value
     elif isinstance(default, str) and not isinstance(value, str):
         raise InputError(f"{where} is {format_value(value)}; write a word")

@@ -14,7 +14,7 @@ from fnlkit.core import Sent, declare, method, parameters, registry
 from fnlkit.core.declarations import declaration, resolve
 from fnlkit.core.errors import InputError
 from fnlkit.core.parameters import Automatic, Range, check_arguments, passes_on
-from fnlkit.core.spec import Spec, bind, find
+from fnlkit.core.spec import Spec, bind, find, parse
 from fnlkit.encoders import embed
 from fnlkit.estimators import ESTIMATORS
 from fnlkit.federated.client.training import Fit
@@ -297,3 +297,13 @@ def test_methods_declare_no_parameter_twice():
         own = inspect.signature(inspect.unwrap(outer)).parameters
         taken = {name for name, p in inspect.signature(inner).parameters.items() if own.get(name) == p}
         assert taken <= {"clients", "model", "opt", "select", "rounds"}, f"{outer.__name__} repeats {taken}"
+
+
+@pytest.mark.parametrize("value", ["1e300", "9300000000000000000", "-1e19"])
+def test_whole_numbers_beyond_64_bits_are_refused_in_either_form(value):
+    def part(*, rounds=1):
+        """A component with a whole number."""
+
+    assert bind(parse("part(rounds=2e3)"), part, "method").keywords == {"rounds": 2000}
+    with pytest.raises(InputError, match="'rounds' is too large; write a number below 2"):
+        bind(parse(f"part(rounds={value})"), part, "method")
