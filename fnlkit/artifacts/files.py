@@ -29,6 +29,7 @@ from fnlkit.artifacts.saving import write_bytes
 from fnlkit.artifacts.sheets import parse_csv
 from fnlkit.artifacts.stored import Rows
 from fnlkit.core.errors import InputError, list_names, nearest
+from fnlkit.core.spec import Spec, parse
 
 Value = TypeVar("Value")
 
@@ -234,11 +235,25 @@ def write(artifact: Artifact, target: str | os.PathLike[str], *, format: str = "
     Raises
     ------
     InputError
-        If the folder does not exist or the target is a folder.
+        If the folder does not exist, the target is a folder, or the target is the file of the artifact's data set.
     OSError
         If the machine cannot store the file (disk full, read-only).
     """
+    if os.path.isfile(target):
+        for path in _words_of(artifact.meta.get("dataset")):
+            if os.path.isfile(path) and os.path.samefile(path, target):
+                raise InputError(f"{display_path(target)}: contains the data set and would be overwritten; choose another name")
     write_bytes(encode(artifact, format=format), target)
+
+
+def _words_of(dataset):
+    """List the name of a data set and the texts in its spec, which can be paths of its files."""
+    try:
+        values = parse(dataset, "`dataset`").parameters.values() if isinstance(dataset, str) else ()
+    except InputError:  # a path with characters of a spec
+        values = ()
+    words = [word for value in values if isinstance(value, (str, Spec)) for word in _words_of(str(value))]
+    return [dataset, *words] if isinstance(dataset, str) else []
 
 
 def encode(artifact: Artifact, *, format: str = "npz") -> Iterable[bytes | memoryview]:

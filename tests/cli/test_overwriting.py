@@ -1,7 +1,12 @@
 """A command writes over none of its input files, and two outputs are two files."""
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 
+import fnlkit
+from fnlkit.core.errors import InputError
 from tests.commands import refuse
 
 FILES = ("fed.npz", "run.pt", "votes.csv", "data.csv")
@@ -28,3 +33,18 @@ def test_no_file_is_written_over(words, option, tmp_path):
     done = refuse(f"fnlkit {words}", tmp_path, option)
     assert len(done.stderr.splitlines()) == 1 and "choose another name" in done.stderr
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {name: name.encode() for name in FILES}
+
+
+@pytest.mark.parametrize("dataset", ["data.npz", "votes(data='data.npz')"])
+def test_a_federation_is_not_written_over_its_data_set(dataset, tmp_path, monkeypatch):
+    """`partition --dataset data.npz -o data.npz` replaced the samples by the federation."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    np.savez("data.npz", x_train=rng.normal(size=(40, 3)), votes_train=rng.integers(0, 2, (40, 2)))
+    before = Path("data.npz").read_bytes()
+    federation = fnlkit.partition(dataset)
+    with pytest.raises(InputError, match="contains the data set"):
+        federation.write("data.npz")
+    federation.write("fed.npz")
+    federation.write("fed.npz")
+    assert Path("data.npz").read_bytes() == before
