@@ -145,7 +145,7 @@ def test_options_that_do_not_apply_are_refused(options, message):
         find_label_issues(labels, probs, **options)
 
 
-@pytest.mark.parametrize("option", [{"frac_noise": 0.5}, {"confident_joint": np.eye(3)}])
+@pytest.mark.parametrize("option", [{"frac_noise": 0.5}, {"confident_joint": np.eye(3)}, {"min_examples_per_class": 5}])
 def test_options_that_a_filter_ignores_are_named(option):
     labels, probs, _ = case("A")
     with pytest.warns(UserWarning, match=f"`{next(iter(option))}` is ignored for `filter_by` 'confident_learning'"):

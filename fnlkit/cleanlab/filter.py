@@ -114,9 +114,9 @@ def find_label_issues(
     >>> find_label_issues([0, 0, 0, 1, 1], probs, return_indices_ranked_by="self_confidence")
     array([2])
     """
-    _check_options(filter_by, frac_noise, num_to_remove_per_class, confident_joint, sites, rank_by_kwargs)
-    threads = None if n_jobs is None else checks.positive(n_jobs, "n_jobs")
     least = checks.positive(min_examples_per_class, "min_examples_per_class", 0)
+    _check_options(filter_by, frac_noise, num_to_remove_per_class, confident_joint, least, sites, rank_by_kwargs)
+    threads = None if n_jobs is None else checks.positive(n_jobs, "n_jobs")
     options = _Options(filter_by, frac_noise, least, num_to_remove_per_class, confident_joint, threads)
     if multi_label:
         warnings.warn("cleanlab will remove `multi_label`; fnlkit keeps it", DeprecationWarning, stacklevel=2)
@@ -223,7 +223,7 @@ def _warn_of_small_classes(sizes, sites, least):
     warnings.warn(f"{few}: {'; '.join(parts[:MOST_NAMES])}{more}", stacklevel=3)
 
 
-def _check_options(filter_by, frac_noise, removed, joint, sites, rank_by_kwargs):
+def _check_options(filter_by, frac_noise, removed, joint, least, sites, rank_by_kwargs):
     """Raise for options that are unknown or do not apply to the filter."""
     if filter_by not in _FILTERS:
         raise InputError(f"`filter_by` must be {', '.join(_FILTERS)}, found {filter_by!r}{nearest(str(filter_by), _FILTERS)}")
@@ -234,7 +234,9 @@ def _check_options(filter_by, frac_noise, removed, joint, sites, rank_by_kwargs)
     if filter_by not in PRUNING:
         if removed is not None:
             raise InputError(f"`num_to_remove_per_class` is not supported for `filter_by` {filter_by!r}; use {PRUNING[1]!r}")
-        for name, ignored in (("frac_noise", frac_noise != 1), ("confident_joint", joint is not None)):
+        for name, ignored in {
+            "frac_noise": frac_noise != 1, "confident_joint": joint is not None, "min_examples_per_class": least != 1,
+        }.items():  # fmt: skip
             if ignored:
                 warnings.warn(f"`{name}` is ignored for `filter_by` {filter_by!r}", stacklevel=3)
     if unknown := set(rank_by_kwargs or {}) - {"adjust_pred_probs"}:
