@@ -35,6 +35,7 @@ Item = TypeVar("Item")
 
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".ppm", ".pgm", ".webp", ".tif", ".tiff", ".gif", ".dcm", ".dicom")
 SOUNDS = (".wav",)
+_LARGEST_SIDE = 10_000
 _FORMATS = ("PNG", "JPEG", "BMP", "PPM", "WEBP", "TIFF", "GIF")
 _SINGLE = (".png", ".jpg", ".jpeg", ".bmp", ".ppm", ".pgm", ".dcm", ".dicom")  # endings of files with one page
 
@@ -152,6 +153,21 @@ def reader(
         rate = sample_rate(paths)
         return "wave", partial(sound, rate=rate, samples=round(seconds * rate))
     return "image", partial(image, size=size, crop=crop, window=window, pixels=pixels)
+
+
+def must_be_used(kind: str, *, size: int, seconds: float, **others: Any) -> None:
+    """Raise InputError if an option for reading is out of range, or is for files of another kind."""
+    if not 0 <= size <= _LARGEST_SIDE:
+        raise InputError(f"is {size:,}; write the side of the images in pixels, 1 to {_LARGEST_SIDE:,}", parameter="size")
+    if seconds < 0:
+        raise InputError(f"is {seconds:g}; write the length of the sounds in seconds, above 0", parameter="seconds")
+    given = {"size": size, **others} if kind == "wave" else {"seconds": seconds} | ({} if size else {"crop": others["crop"]})
+    name = next((name for name, value in given.items() if value), None)
+    if name is not None:
+        wanted = "is for images, and the files are sounds" if kind == "wave" else "is for sounds, and the files are none"
+        if name == "crop" and kind != "wave":
+            raise InputError("needs the side of the images; write `size`, or remove it", parameter="crop")
+        raise InputError(f"{wanted}; remove it", parameter=name)
 
 
 def first_of(paths: Iterable[pathlib.Path], one: Callable[[pathlib.Path], Value]) -> Value:

@@ -29,6 +29,7 @@ from fnlkit.datasets.decoding import (
     form_of,
     kind_of,
     load_small,
+    must_be_used,
     note_damaged,
     note_pages,
     pixel_range,
@@ -449,6 +450,7 @@ def folder(
     options = {"size": size, "crop": crop, "label": label, "group": group, "window": window, "pixels": pixels,
                "seconds": seconds, "skip_damaged": skip_damaged}  # fmt: skip
     parameters = {name: value for name, value in options.items() if value}
+    must_be_used(kind_of(train[0][0]), size=size, crop=crop, window=window, pixels=pixels, seconds=seconds)
     dataset, read = _of_files(path, parameters, train, test, classes, where, content)
     dataset.notes += left
     dataset.notes += (

@@ -27,6 +27,7 @@ from fnlkit.datasets.decoding import (
     first_of,
     form_of,
     image,
+    must_be_used,
     note_damaged,
     note_pages,
     pixel_range,
@@ -491,6 +492,7 @@ class Manifest:
         """Find (kind, notes) of the samples in files, from the first readable file."""
         files = [self.paths[row] for row in train]
         kind, read = self._reader(files)
+        must_be_used(kind, **{name: self.reading[name] for name in ("size", "crop", "window", "pixels", "seconds")})
         if kind != "array":
             return kind, []
         _, kind, note = lay_out(first_of(files, read)[None], "x", 0, self.reading["layout"])

@@ -261,6 +261,8 @@ def test_sounds(tmp_path):
     assert (data.kind, data.sample_rate, data.x_train.shape, data.x_train.dtype) == ("wave", 8000, (4, 4000), np.float32)
     for row in data.x_train:
         np.testing.assert_allclose(row, np.sin(np.arange(4000) / 5) * 0.5, atol=0.02)
+    with pytest.raises(InputError, match="size. is for images"):
+        datasets.load(f'manifest(file="{path}", size=8)')
     tone(tmp_path / "3.wav", 3000)
     with pytest.raises(InputError, match="3.wav: 3,000 samples; the other files have 4,000 samples; write seconds=1.0"):
         np.asarray(datasets.load(path).x_train)
@@ -272,6 +274,25 @@ def test_sounds(tmp_path):
     (tmp_path / "1.wav").write_bytes(b"RIFF")
     with pytest.raises(InputError, match="1.wav: cannot be read as wav"):
         np.asarray(datasets.load(path).x_train)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("size=-1", "size. is -1"),
+        ("size=100000", "size. is 100,000"),
+        ("seconds=-1", "seconds. is -1"),
+        ("seconds=1", "seconds. is for sounds"),
+        ("crop=true", "crop. needs"),
+    ],
+)
+def test_options_for_other_files_are_refused(options, message, tmp_path):
+    table = cases(tmp_path)
+    for name in ("a", "b"):
+        images(tmp_path / "all" / name, 3)
+    for spec in (f'manifest(file="{table}", {options})', f'folder(path="{tmp_path}/all", label=1, {options})'):
+        with pytest.raises(InputError, match=message):
+            datasets.load(spec)
 
 
 @pytest.mark.parametrize(("shape", "kind"), [((5,), "vector"), ((4, 4, 3), "image")])
