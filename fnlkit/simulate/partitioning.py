@@ -277,7 +277,11 @@ def _without_public(parts, samples, share, seed):
     if not 0 < share < 1:
         raise InputError(f"is {share:g}; write a share of the samples, above 0 and below 1", parameter="public")
     names = np.unique(samples)
-    held = names[stream(seed, "public").choice(len(names), round(share * len(names)), replace=False)]
+    if not (size := round(share * len(names))):
+        raise InputError(
+            f"{share:g} of {len(names):,} samples or groups is none; raise it, or leave it out", parameter="public"
+        )
+    held = names[stream(seed, "public").choice(len(names), size, replace=False)]
     parts = [part[~np.isin(samples[part], held)] for part in parts]
     if not all(map(len, parts)):
         raise InputError(f"{share:g} leaves a client without a sample; lower it, or `clients`", parameter="public")

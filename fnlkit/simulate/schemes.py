@@ -15,6 +15,7 @@ from fnlkit.core.declarations import declare
 from fnlkit.core.errors import InputError, list_names
 from fnlkit.core.parameters import Count, Positive, Range, Text, check_arguments
 
+_LEAST_P = 1e-4
 ATTEMPTS = 1000  # draws before a scheme is given up
 
 
@@ -155,6 +156,8 @@ def bernoulli_dirichlet(
     at_least_one : bool
         Every client with Phi = 1 first gets one sample of the class (FLR, Kim 2024).
     """
+    if p * min(clients, classes) < _LEAST_P:  # the loops below would hardly end
+        raise InputError(f"bernoulli-dirichlet: p={p:g} gives hardly any client a class; raise p")
     allowed = rng.random((clients, classes)) < p
     while not (filled := allowed.any(1)).all():
         allowed[~filled] = rng.random(((~filled).sum(), classes)) < p

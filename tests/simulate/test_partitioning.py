@@ -162,6 +162,7 @@ def test_a_split_from_a_file(tmp_path):
         ("iid", dict(clients=None), "needs `clients`"),
         ("iid", dict(min_samples=0), "needs at least 1 sample"),
         ("dirichlet(alpha=0.01)", dict(min_samples=10, labels=LABELS[::25]), "in 1,000 draws the smallest of 20 clients"),
+        ("bernoulli-dirichlet(p=0.000000001)", {}, "raise p"),
         ("sizes(sigma=3)", dict(clients=1000, min_samples=5), "lower `clients` or `min_samples`"),
         ("field(name=x)", dict(clients=None), "it has: none"),
         ("dirichlet(by=client, balanced=true)", {}, "leave out `balanced`"),
@@ -188,6 +189,12 @@ def test_positions_of_a_users_scheme_are_lists_of_whole_numbers(parts, monkeypat
 def test_one_client_has_all_samples_also_with_classes_of_none():
     for seed in range(8):
         assert len(split("dirichlet(balanced=true)", clients=1, seed=seed, classes=20)[0]) == len(LABELS)
+
+
+def test_a_public_set_has_samples(digits):
+    with pytest.raises(InputError, match="is none; raise it"):
+        federation(digits, public=1e-5)
+    assert len(federation(digits, public=0.001).client_indices) == len(digits.y_train) - 1
 
 
 def test_schemes_of_the_user():
