@@ -94,14 +94,13 @@ def watch(experiment: Experiment, *, file: str, output: str, loading: Any) -> It
         style="dim",
     )
     notes = Notes(experiment.clients, lambda text: say.print(text, style="dim"))
-    with of_rounds(experiment) as advance:
+    with ending(experiment, file, output, notes, say), of_rounds(experiment) as advance:
 
         def on_round(row: dict[str, Any]) -> None:
             notes.update()
             advance(row)
 
-        with ending(experiment, file, output, notes, say):
-            yield on_round
+        yield on_round
 
 
 @contextmanager

@@ -155,7 +155,7 @@ def reader(
     return "image", partial(image, size=size, crop=crop, window=window, pixels=pixels)
 
 
-def must_be_used(kind: str, *, size: int, seconds: float, **others: Any) -> None:
+def must_be_used(kind: str | None, *, size: int, seconds: float, **others: Any) -> None:
     """Raise InputError if an option for reading is out of range, or is for files of another kind."""
     if not 0 <= size <= _LARGEST_SIDE:
         raise InputError(f"is {size:,}; write the side of the images in pixels, 1 to {_LARGEST_SIDE:,}", parameter="size")

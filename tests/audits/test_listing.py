@@ -94,7 +94,7 @@ def test_review_from_python_is_that_of_the_commands(judged, tmp_path):
     said = iter(["keep", "drop", *["keep"] * 8])
     rows = edit_csv(table, lambda row: {"decision": next(said)})
     succeed(f"fnlkit review import judged.npz {table} --csv cleaned.csv -o reviewed.npz", tmp_path)
-    with pytest.raises(fnlkit.InputError, match="that an earlier import did not decide"):
+    with pytest.raises(fnlkit.InputError, match="an earlier import has all"):
         fnlkit.import_review(tmp_path / "reviewed.npz", table)
     reviewed = fnlkit.import_review(tmp_path / "judged.npz", table)
     reviewed.write(tmp_path / "ours.npz")

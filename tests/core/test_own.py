@@ -165,7 +165,7 @@ MISTAKES = {
         "my.py, line 5, in __call__: AttributeError",
     ),
     "no corruption": ("noise", "def part(ground): pass", "returned NoneType; expected fnlkit.simulate.noise.Corruption"),
-    "no parts": ("scheme", "def part(labels, classes, clients, rng): pass", "returned NoneType; expected a list of"),
+    "no parts": ("scheme", "def part(labels, classes, clients, rng): pass", "returned None; expected a list of"),
     "no judgment": ("estimator", "def part(evidence): pass", "returned NoneType; expected a Judgment"),
     "no vectors": ("backbone", "def part(dataset, forward):\n    return [1, 2]", "expected (n, d)"),
     "no module": ("model", "def part(*, input_shape, classes): pass", "it must return a torch.nn.Module"),
