@@ -224,7 +224,7 @@ def test_reviews_of_a_site_accumulate(copied):
     (site / "review/old.csv").rename(site / "review/decisions.csv")
     table = site / "review/decisions.csv"
     table.write_text(table.read_text().replace(",7,", ",,", 1))  # an older table with a decision less
-    refuse("fnlkit site review", site, "no row is decided yet")
+    refuse("fnlkit site review", site, "an earlier import has all of its decisions")
     assert decided()[0] == now
     kept = {hashlib.sha256(path.read_bytes()).hexdigest() for path in (site / "memory").glob("decisions-*.csv")}
     assert kept >= {record["sha256"] for record in federation.meta["reviews"]} and len(kept) == 3
