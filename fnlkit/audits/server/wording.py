@@ -44,8 +44,8 @@ def describe_site(row: SiteAudit) -> tuple[list[str], list[str]]:
         words.append("Classes differ: the shares of the classes are not those of the other sites.")
     if row.unseen:
         words.append(
-            f"No model judges {100 * row.unseen:.0f} % of the labels, of classes that the other sites or this site have too "
-            "rarely; the range contains them."
+            f"{100 * row.unseen:.0f} % of the labels are not judged, because this site or the other sites have too few samples "
+            "of their classes. The upper end of the range counts all of them as wrong."
         )
     return words, following
 
