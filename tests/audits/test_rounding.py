@@ -5,8 +5,9 @@ import itertools
 import numpy as np
 import pytest
 
+from benchmarks import by_mail
 from fnlkit.audits import rounding
-from fnlkit.audits.server import statistics
+from fnlkit.audits.server import statistics, verdict
 
 
 def send(column, total):
@@ -88,3 +89,35 @@ def test_a_confusion_that_rounding_can_explain_is_not_reported():
         cells, p = statistics.confuses_beyond_chance(predicted, predicted.astype(float), away)
         assert cells[4, 1, 0] == reported and not cells[:4].any()
         assert (p[4] < statistics.SIGNIFICANT_CLASS) == reported
+
+
+@pytest.mark.parametrize("skill", [0.0, 0.5, 0.95])
+def test_the_bounds_of_the_attack_contain_the_counts(skill):
+    # benchmarks.by_mail attacks a second file by these bounds; a bound that excludes the truth would hide a leak.
+    rng, classes = np.random.default_rng(1), by_mail.CLASSES
+    given = rng.integers(0, classes, 150)
+    head, own = (np.where(rng.random(150) < skill, given, rng.integers(0, 2, 150)) for _ in range(2))
+    counts, second = np.bincount(given, minlength=classes), {}
+    for name, guess in {"predicted": head, "within": own, "doubted": np.where(head == own, head, given)}.items():
+        table = np.zeros((classes, classes), int)
+        np.add.at(table, (guess, given), 1)
+        second[name], second[f"{name}_wrong"] = rounding.round_table(table, counts)
+    supported = ((head != given) & (own == given)).sum()
+    second["supported"] = rounding.round_supported(supported, second["predicted_wrong"], second["doubted_wrong"])
+    true = np.zeros((classes,) * 3, int)
+    np.add.at(true, (head, own, given), 1)
+    for which, low, high in by_mail.windows_of(second, counts):
+        assert low <= true[which].sum() <= high
+
+
+@pytest.mark.parametrize("judge", ["own", "others"])
+def test_labels_of_a_class_without_room_can_all_be_wrong(judge):
+    counts = np.array([[60, 6], [60, 60], [60, 60]])
+    tables = np.stack([np.diag(row) for row in counts])
+    found = verdict.Predictions(np.zeros(3, int), np.ones((3, 2), bool), np.zeros(3, bool), tables, tables, 0 * tables,
+                                np.zeros(3, int), np.tile([0, 20], (3, 1)))  # fmt: skip
+    none = np.zeros(3)
+    estimates = {"level": none, "low": none, "high": none + 0.02, "deviation": none + 0.01, "counts": tables.astype(float)}
+    rows = verdict.assess([judge] * 3, estimates, counts, found)
+    assert rows[0].unseen == pytest.approx(6 / 66) and rows[0].high > 6 / 66
+    assert rows[1].unseen == 0 and rows[1].high < 0.06
