@@ -159,7 +159,7 @@ def method(spec: str | Spec) -> partial[Any]:
         if key not in known:
             continue  # `bind` names it
         if key in _METHOD_LISTS:
-            nested[key] = [method(part) for part in _specs(value, f"method {spec.name!r}: parameter {key!r}")]
+            nested[key] = [_nested(part) for part in _specs(value, f"method {spec.name!r}: parameter {key!r}")]
             continue
         if key not in (*_METHOD_PARAMETERS, *_PART_PARAMETERS) or (key in _PART_PARAMETERS and value is None):
             continue
@@ -167,13 +167,19 @@ def method(spec: str | Spec) -> partial[Any]:
         if not isinstance(value, Spec):
             where = f"method {spec.name!r}: parameter {key!r}"
             raise InputError(f"{where} is {format_value(value)}; write a {what}, for example {key}={example}")
-        nested[key] = bind(value, find(value, table, what), what, given=supplied) if table else method(value)
+        nested[key] = bind(value, find(value, table, what), what, given=supplied) if table else _nested(value)
         if not table and "folds" in needs(nested[key]):
             raise InputError(f"method {spec.name!r}: {key}={value.name} trains several methods; use it as `method`")
     rest = Spec(spec.name, {key: value for key, value in spec.parameters.items() if key not in nested})
     bound = bind(rest, function, "method", given=_BY_THE_RUN)
     bound.keywords.update(nested)
     return bound
+
+
+def _nested(spec):
+    """Bind a method that is a parameter of another one; a component of another kind is no option of the run there."""
+    find(spec, METHODS, "method")
+    return method(spec)
 
 
 def _specs(value, where):

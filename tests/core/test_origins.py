@@ -170,3 +170,10 @@ def test_names_change_and_everything_else_stays():
 def test_a_component_that_is_no_method_is_named_with_its_option(name, kind):
     with pytest.raises(InputError, match=f"is of the kind {kind}: write `{kind}='{name[:3]}"):
         registry.method(name)
+
+
+def test_a_component_inside_a_method_is_not_named_with_an_option_of_the_run():
+    for spec in ("fedcorr(usual=fedprox)", "auto(of=[fedavg, gce])"):
+        with pytest.raises(InputError, match="unknown method '(fedprox|gce)'") as caught:
+            registry.method(spec)
+        assert "write `" not in str(caught.value)
