@@ -30,8 +30,8 @@ def centralized(
     """Train on all data in one place, with as many passes over the samples as FedAvg.
 
     FedAvg passes over the share `fraction` of the clients in each round.  The single client here therefore trains in
-    fraction x rounds rounds (at least 1) with the same number of epochs.  Each of
-    them advances the schedule of the learning rate by 1 / fraction rounds.
+    fraction x rounds rounds (at least 1) with the same number of epochs.  Each of them
+    advances the schedule of the learning rate by 1 / fraction rounds.
 
     Parameters
     ----------
