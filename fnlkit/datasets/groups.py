@@ -38,8 +38,8 @@ def number_groups(names: Sequence[Any] | np.ndarray, within: Sequence[Any] | np.
     Parameters
     ----------
     names : (n,) texts or numbers
-        Equal values in different spellings are one group (fnlkit.datasets.spelling).  A sample with an empty text is a group
-        of its own.
+        Equal values in different spellings are one group (fnlkit.datasets.spelling).  A sample with an empty text or NaN is a
+        group of its own.
     within : (n,) texts, optional
         Sites: equal names at different sites are different groups, because sites number their patients independently.
 
@@ -52,11 +52,18 @@ def number_groups(names: Sequence[Any] | np.ndarray, within: Sequence[Any] | np.
     sites = [""] * len(names) if within is None else list(within)
     place: dict[Any, int] = {}
     numbers = np.empty(len(names), np.int64)
-    (texts,), _ = merge_spellings(np.asarray(names).astype(str).tolist(), what="groups")
+    (texts,), _ = merge_spellings(as_texts(names), what="groups")
     for i, (name, site) in enumerate(zip(texts, sites, strict=True)):
         key = (name, site) if name else i
         numbers[i] = place.setdefault(key, len(place))
     return numbers if len(place) < len(numbers) else None
+
+
+def as_texts(values: Sequence[Any] | np.ndarray) -> list[str]:
+    """Write names (n,) of groups, sites or samples as texts; NaN, a missing name, is the empty text."""
+    values = np.asarray(values)
+    texts: list[str] = values.astype(str).tolist()
+    return ["" if gap else text for text, gap in zip(texts, (values != values).tolist(), strict=True)]
 
 
 def of_parts(
@@ -74,19 +81,19 @@ def of_parts(
     sites, test_sites : (n,), (n_test,) texts, optional
         Sites within which the names are unique.
     """
-    (names,), merged = merge_spellings([*map(str, train), *map(str, test)], what="groups")
+    (names,), merged = merge_spellings(as_texts(train) + as_texts(test), what="groups")
     places = None if sites is None else [*map(str, sites), *map(str, [""] * len(test) if test_sites is None else test_sites)]
     groups = number_groups(names, places)
     if groups is None:
         return None, None, []
-    both = set(zip(names[: len(train)], (places or names)[: len(train)], strict=True)) & set(
-        zip(names[len(train) :], (places or names)[len(train) :], strict=True)
-    )
+    alone = sites is not None and test_sites is None  # then only the names can be compared
+    keys = list(zip(names, names if alone or places is None else places, strict=True))
     notes = [*merged, *note_groups(groups[: len(train)])]
-    if count := len([pair for pair in both if pair[0].strip()]):
+    if count := sum(name.strip() != "" for name, _ in {*keys[: len(train)]} & {*keys[len(train) :]}):
+        unless = "; if equal names at other sites are other groups, add the sites of the test samples" if alone else ""
         notes.append(
             f"{count:,} groups have training samples and test samples, so that scores on the test samples are too good; move "
-            "whole groups"
+            f"whole groups{unless}"
         )
     if single := sum(not name.strip() for name in names):
         notes.append(f"{single:,} samples without a group are groups of their own")

@@ -38,7 +38,7 @@ from fnlkit.datasets.decoding import (
 )
 from fnlkit.datasets.dicom import choose_window, common_window, span
 from fnlkit.datasets.file_cache import cache_json
-from fnlkit.datasets.groups import class_of_groups, find_names, number_groups, of_parts
+from fnlkit.datasets.groups import NAMES, as_texts, class_of_groups, find_names, number_groups, of_parts
 from fnlkit.datasets.identifying import note_columns
 from fnlkit.datasets.labels import classes_of, doubts, must_repeat, whole_labels
 from fnlkit.datasets.layout import LAYOUTS, lay_out, layout_of, rate_of
@@ -186,16 +186,16 @@ def from_arrays(name: str, arrays: Mapping[str, Any], *, of_site: bool = False) 
     for x, y, part in ((train, labels[0], "train"), (test, labels[1], "test")):
         if len(x) != len(y):
             raise InputError(f"`x_{part}` has {len(x):,} samples but `y_{part}` {len(y):,} labels")
-    fields = {
-        key.removesuffix("_train"): value
-        for key, value in arrays.items()
-        if key.endswith("_train") and key not in ("x_train", "y_train") and value.shape == labels[0].shape
-    }
+    fields = _fields_of(arrays, "train", len(labels[0]))
+    test_fields = _fields_of(arrays, "test", len(labels[1]))
     ids = fields.pop("ids", None)
     if "site" in fields:
-        (sites,), more = merge_spellings(fields["site"].astype(str).tolist(), what="sites")
-        fields["site"], merged = np.array(sites), merged + more
-    groups = _groups_in(fields, arrays)
+        parts, more = merge_spellings(*(as_texts(part.get("site", ())) for part in (fields, test_fields)), what="sites")
+        if gap := next((f"site_{part}" for part, sites in zip(("train", "test"), parts, strict=True) if "" in sites), ""):
+            raise InputError(f"`{gap}` contains an empty text or NaN; every sample needs a site")
+        fields["site"], merged = np.array(parts[0]), merged + more
+        test_fields |= {"site": np.array(parts[1])} if "site" in test_fields else {}
+    groups = _groups_in(fields, test_fields, len(labels[1]))
     votes: tuple[np.ndarray | None, list[str]] = (None, [])
     if "votes_train" in arrays:
         votes = check_votes(arrays["votes_train"], arrays.get("annotators"), len(labels[0]), len(names))
@@ -248,18 +248,32 @@ def _note_empty_classes(names, labels, true, named):
     ]
 
 
-def _groups_in(fields, arrays):
+def _fields_of(arrays, part, size):
+    """Read the arrays (n,) or (n, 1) NAME_train or NAME_test with a value per sample, by NAME."""
+    fields = {}
+    for key, value in arrays.items():
+        name = key.removesuffix(f"_{part}")
+        if name in (key, "x", "y", "votes"):
+            continue
+        if value.shape in ((size,), (size, 1)):
+            fields[name] = value.reshape(-1)
+        elif name in ("site", "ids", *NAMES):
+            raise InputError(
+                f"`{key}` has the shape {value.shape}; expected a value for each of the {size:,} samples of {part}"
+            )
+    return fields
+
+
+def _groups_in(fields, test_fields, size):
     """Read the groups of training and test samples and notes, from `groups_train`, `patient_id_train`, ... and *_test."""
-    names = find_names(fields, lambda name: fields[name].astype(str).tolist())
+    names = find_names(fields, lambda name: as_texts(fields[name]))
     if len(names) > 1:
         both = " or ".join(f"`{name}_train`" for name in names)
         raise InputError(f"the groups of samples can be in {both}; keep one of these names")
     if not names:
         return None, None, []
-    test = arrays.get(f"{names[0]}_test", np.zeros(len(arrays["y_test"]), "U1"))
-    if test.shape != (len(arrays["y_test"]),):
-        raise InputError(f"`{names[0]}_test` has the shape {test.shape}, and there are {len(arrays['y_test']):,} test samples")
-    return of_parts(fields[names[0]], test, fields.get("site"))
+    test = test_fields.get(names[0], np.zeros(size, "U1"))
+    return of_parts(fields[names[0]], test, fields.get("site"), test_fields.get("site"))
 
 
 def _votes(values):

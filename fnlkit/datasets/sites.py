@@ -14,7 +14,7 @@ from fnlkit.artifacts.stored import Chosen, Joined, Rows
 from fnlkit.core.errors import InputError
 from fnlkit.datasets.dataset import Dataset, split_unlabeled
 from fnlkit.datasets.file_cache import cache_json
-from fnlkit.datasets.groups import of_parts
+from fnlkit.datasets.groups import as_texts, of_parts
 from fnlkit.datasets.labels import classes_of, doubts, whole_labels
 from fnlkit.datasets.layout import LAYOUTS, lay_out, layout_of, rate_of
 
@@ -100,7 +100,7 @@ class _Part:
         self.true = self._texts(rest["y_true"], "y_true", names) if self.with_truth else []
         self.ids = [str(text) for text in rest["ids"]] if "ids" in rest else [f"{file.name} x[{i}]" for i in range(len(self.x))]
         self.split = [str(text).lower() for text in rest["split"]] if "split" in rest else ["train"] * len(self.x)
-        self.groups = [str(text) for text in rest["groups"]] if "groups" in rest else [""] * len(self.x)
+        self.groups = as_texts(rest["groups"]) if "groups" in rest else [""] * len(self.x)
         for name, values in (("y", self.labels), ("ids", self.ids), ("split", self.split), ("y_true", self.true),
                              ("groups", self.groups)):  # fmt: skip
             if len(values) != len(self.x) and (self.with_truth or name != "y_true"):

@@ -121,6 +121,45 @@ def test_groups_of_test_samples_are_read_from_tables_and_arrays(tmp_path):
         datasets.load(tmp_path / "b.npz")
 
 
+@pytest.mark.parametrize(
+    ("array", "problem"),
+    [
+        (("patient_id_train", PATIENTS[1:]), "`patient_id_train`.*each of the"),
+        (("ids_train", PATIENTS[1:]), "`ids_train`.*each of the"),
+        (("site_train", PATIENTS[None]), "`site_train`.*each of the"),
+        (("site_train", np.where(PATIENTS == 3, "", "a")), "every sample needs a site"),
+        (("site_train", np.where(PATIENTS == 3, np.nan, 1)), "every sample needs a site"),
+    ],
+)
+def test_an_array_without_a_value_for_each_sample_is_refused(array, problem, tmp_path):
+    """Arrays of another length were ignored, so that patients were divided."""
+    np.savez(tmp_path / "a.npz", x_train=np.zeros((len(LABELS), 2), np.float32), y_train=LABELS, **dict([array]))
+    with pytest.raises(InputError, match=problem):
+        datasets.load(tmp_path / "a.npz")
+
+
+def test_a_column_of_an_npz_has_the_groups_and_nan_is_a_group_of_its_own(tmp_path):
+    """Arrays (n, 1) were ignored, and all samples without a patient were one group."""
+    x = np.zeros((len(LABELS), 2), np.float32)
+    groups = np.where(PATIENTS == 3, np.nan, PATIENTS)
+    np.savez(tmp_path / "a.npz", x_train=x, y_train=LABELS, groups_train=groups[:, None], site_train=PATIENTS[:, None] % 2)
+    data = datasets.load(tmp_path / "a.npz")
+    assert len(np.unique(data.groups[PATIENTS == 3])) == (PATIENTS == 3).sum() > 1 and set(data.fields["site"]) == {"0", "1"}
+    (tmp_path / "sites").mkdir()
+    np.savez(tmp_path / "sites" / "a.npz", x=x, y=LABELS, groups=groups)
+    assert len(np.unique(datasets.load(tmp_path / "sites").groups)) == 59 + (PATIENTS == 3).sum()
+
+
+@pytest.mark.parametrize(("sites_of_test", "shared"), [({"site_test": np.arange(12) % 2}, 6), ({}, 12)])
+def test_groups_at_sites_are_compared_with_those_of_the_test_samples(sites_of_test, shared, tmp_path):
+    """`site_test` was ignored, and no group had training and test samples."""
+    arrays = {"x_train": np.zeros((40, 2), np.float32), "y_train": np.arange(40) % 2, "groups_train": np.arange(40) // 2,
+              "x_test": np.zeros((12, 2), np.float32), "y_test": np.arange(12) % 2, "groups_test": np.arange(12)}  # fmt: skip
+    np.savez(tmp_path / "a.npz", **arrays, site_train=np.zeros(40, int), **sites_of_test)
+    notes = [note for note in datasets.load(tmp_path / "a.npz").notes if f"{shared} groups have" in note]
+    assert len(notes) == 1 and ("add the sites" in notes[0]) == (not sites_of_test)
+
+
 def test_labels_missing_in_an_npz_leave_the_groups_in_place(tmp_path):
     y = LABELS.copy()
     y[::3] = -1
