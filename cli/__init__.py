@@ -232,6 +232,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             refuse_retired("option", f"{command.removeprefix('fnlkit ')} {error.option_name}")
         except InputError as retired:
             _fail(str(retired), 2, deep)
+        near = [name for name in error.possibilities or () if not name.startswith("--help")]  # near to --label, too
+        error = click.NoSuchOption(error.option_name, possibilities=near)
         _fail(f"{error.format_message()} (see {command} --help)", 2, deep)
     except click.UsageError as error:
         _fail(error.format_message() + (f" (see {error.ctx.command_path} --help)" if error.ctx else ""), 2, deep)

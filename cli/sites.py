@@ -111,6 +111,7 @@ def admit(folder: str, keys: tuple[str, ...]) -> None:
     if len(fingerprints) < len(keys):
         raise InputError("two files are keys of one site; name one file SITE.key.pub for each site")
     path, nodes = _nodes(folder)
+    _program()  # without Flower, nothing is written
     flower_app.set_keys(folder, project.read(folder), fingerprints)
     for key, (name, fingerprint) in zip(keys, fingerprints.items(), strict=True):
         nodes[fingerprint] = _register(folder, os.path.abspath(key), nodes.get(fingerprint))

@@ -163,10 +163,12 @@ def audit(
     Raises
     ------
     InputError
-        If there are fewer than two sites, or a detector is unknown.
+        If there are fewer than two sites or classes, or a detector is unknown.
     """
     if len(federation) < 2:
         raise InputError(f"an audit compares at least 2 sites, found {len(federation)}; estimate-noise judges a single site")
+    if federation.classes < 2:
+        raise InputError(f"an audit compares at least 2 classes, found {federation.classes}")
     for name in detectors:
         if name not in DETECTORS:
             known = ", ".join(DETECTORS)

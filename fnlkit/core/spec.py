@@ -25,6 +25,7 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _WORD = re.compile(r"[A-Za-z_./~][\w./:~+-]*")
+_UNNAMED = re.compile(r"\s*([A-Za-z][\w-]*)\((?!\s*\w+\s*=)[^()=]+[,)]")  # symmetric(0.3)
 _CONSTANTS = {"true": True, "false": False, "none": None}
 
 
@@ -141,7 +142,8 @@ def parse(text: str | Spec, option: str = "spec") -> Spec:
             return spec
     except (SyntaxError, ValueError, RecursionError, MemoryError):  # of texts that no one writes: thousands of brackets
         pass
-    raise InputError(f"{option}: cannot read {text!r}; write name(key=value, ...)")
+    hint = f"; `fnlkit methods {unnamed[1]}` lists the keys" if (unnamed := _UNNAMED.match(text)) else ""
+    raise InputError(f"{option}: cannot read {text!r}; write name(key=value, ...){hint}")
 
 
 def _value(node, words, origin):

@@ -24,7 +24,7 @@ from fnlkit.experiment.augmentation import augmentation
 from fnlkit.experiment.network import build_network
 from fnlkit.experiment.plan import Plan, RunFacts
 from fnlkit.experiment.references import arrange
-from fnlkit.experiment.scale import Scale, scale_of, statistics_bytes
+from fnlkit.experiment.scale import Scale, scale_of, statistics_bytes, unscaled
 from fnlkit.federated import engines
 from fnlkit.federated.client.client import ClientList
 from fnlkit.federated.client.inputs import Inputs, intake, weight_type
@@ -212,8 +212,7 @@ def inputs_of(
     """
     statistics = None
     if scale is None and getattr(network.module, "raw_images", False):
-        channels = data.shape[0] if data.image else 0
-        scale = Scale((0.0,) * channels, (1.0,) * channels, from_clients=False)
+        scale = unscaled(data.shape[0] if data.image else 0)
     if scale is None:
         tokens = data.dataset.kind == "vector" and looks_up(network.module)
         scale = scale_of(data.federation, data.dataset, data.train, settings.standardize, tokens=tokens)

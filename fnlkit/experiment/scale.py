@@ -38,6 +38,11 @@ class Scale(NamedTuple):
     from_clients: bool
 
 
+def unscaled(channels: int) -> Scale:
+    """Make the Scale that leaves the values of images unchanged."""
+    return Scale((0.0,) * channels, (1.0,) * channels, from_clients=False)
+
+
 def scale_of(
     federation: Federation, dataset: Dataset, train: np.ndarray | Rows, standardize: str = "auto", *, tokens: bool = False
 ) -> Scale:
@@ -50,7 +55,6 @@ def scale_of(
     train : array (n, ...)
         Training samples of the data set, as networks read them.
     standardize : "auto", "always" or "none"
-        The setting for vectors.
     tokens : bool
         Whether the network looks up vectors as token ids, which ``auto`` does not scale.
 
@@ -70,6 +74,8 @@ def scale_of(
         if dataset.features is not None:
             std = std * max(1.0, len(std) / FEATURE_NORM) ** 0.5
         return Scale(tuple(mean.tolist()), tuple(std.tolist()), True)
+    if dataset.kind == "image" and standardize == "none":
+        return unscaled(train.shape[-1])
     if dataset.kind == "image" and dataset.statistics is None:
         whole = federation.whole()
         clients = hashlib.sha256(np.asarray(whole.client_offsets).tobytes() + np.asarray(whole.client_indices).tobytes())

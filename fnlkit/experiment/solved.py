@@ -137,15 +137,18 @@ def compute_head(method: str, session: Session, model: Head) -> Any:
     return last
 
 
-def linear_network(model, method):
-    """Choose the network of a method that computes a linear head; hidden layers of a perceptron are left out."""
+def linear_network(model, method, say):
+    """Choose the network of a method that computes a linear head; hidden layers of a perceptron are left out, with a note."""
     spec = parse(model)
     if spec.name == "fourier":
         cosines_of(spec.parameters)
         return model
     if spec.name not in ("auto", "mlp"):
         raise InputError(f"{model}: {method} computes a linear head; omit the network, and encode images", parameter="model")
-    return model if spec.parameters.get("hidden") == [] else "auto"
+    hidden = spec.parameters.get("hidden")
+    if say and hidden:
+        say(f"`model` {model}: hidden layers are left out, because {parse(method).name} computes a linear head")
+    return model if hidden == [] else "auto"
 
 
 def choose_features(data, samples, needs):

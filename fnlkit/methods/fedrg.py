@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 # concentrations and of the background share.
 PRIOR, SMOOTHING, FIRST, BACKGROUND = 5.0, 0.5, 5.0, 0.05
 CONCENTRATIONS, SHARES = (0.5, 100.0), (1e-3, 0.2)
+MIXTURE = ("directions", "concentrations", "shares", "background", "map")  # names of its arrays
 
 
 # ---- on the client
@@ -120,7 +121,7 @@ def judge_by_geometry(
         mixture = start_mixture(groups if groups > 0 else classes, classes, z.shape[1], client.rng)
         client.state["rg_absorption"] = torch.eye(classes, dtype=torch.float64)
     else:
-        mixture = {name: client.state[f"rg_{name}"].numpy() for name in start_mixture(1, 1, 1, client.rng)}
+        mixture = {name: client.state[f"rg_{name}"].numpy() for name in MIXTURE}
     noisy = np.zeros(len(client), bool)
     for batch in np.array_split(client.rng.permutation(len(client)), max(1, round(len(client) / batch_size))):
         group, other = posteriors(mixture, z[batch], temperature)

@@ -113,8 +113,10 @@ def train(federation: Labels, method: str | None = None, **options: Any) -> Trai
     with lock_output(target), lock_output(rows, "`metrics`"):
         if not run.overwrite:
             must_be_finished(target, run.resume)
+        if run.say and run.embeddings is not None and "embedding" not in needs:
+            run.say(f"`embeddings` are not used: {parse(settings.method).name} compares no samples")
         if "linear" in needs:
-            settings = replace(settings, model=solved.linear_network(settings.model, settings.method))
+            settings = replace(settings, model=solved.linear_network(settings.model, settings.method, run.say))
         data, vectors, settings = _samples(given, settings)
         if "linear" in needs and settings.model == "auto":
             settings = replace(settings, model=solved.choose_features(data, len(federation.client_indices), needs))

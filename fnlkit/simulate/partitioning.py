@@ -116,6 +116,11 @@ def partition(
         parts = draw_parts(labels, classes, clients, stream(seed, "partition", attempt))
         if not isinstance(parts, (list, tuple)) or not parts or not all(map(_are_positions, parts)):
             raise InputError(f"scheme {spec}: returned {str(parts)[:60]}; expected a list of each client's positions (n_k,)")
+        if not fixed and len(parts) != clients:
+            raise InputError(
+                f"scheme {spec}: returned {len(parts)} clients, expected {clients}; write `clients={len(parts)}`, or let the "
+                "function return as many as its argument `clients`"
+            )
         smallest = min((len(part) for part in parts), default=0)
         if smallest >= min_samples:
             parts = [np.sort(np.asarray(part, np.int64)) for part in parts]

@@ -251,7 +251,7 @@ def by_site(
     """
     if "site" not in fields:
         raise InputError(
-            '`scheme="sites"`: the data set names no sites; give a table with a column `site` (or its name, site="NAME" in the '
+            "`scheme='sites'`: the data set names no sites; give a table with a column `site` (or its name, site=NAME in the "
             "spec), a folder of PATH/SITE/CLASS with label=2, or a folder with an npz per site"
         )
     return by_field(labels, classes, clients, rng, name="site", fields=fields)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from fnlkit.artifacts import files, saving
 from fnlkit.artifacts.paths import display_path
 from fnlkit.core.errors import InputError, list_names
+from fnlkit.experiment.scale import unscaled
 from fnlkit.experiment.settings import Settings
 from fnlkit.federated.client.scaling import moments, pool_moments
 from fnlkit.sites import scale
@@ -150,6 +151,8 @@ def _features_of(dataset, settings, backbone, scaling):
 
 def _scale(dataset, settings):
     """Read the published (mean, std), or (mean, std) per image channel or vector feature."""
+    if dataset.kind == "image" and settings.standardize == "none":
+        return unscaled(dataset.x_train.shape[-1])[:2]
     if dataset.kind != "vector" or settings.standardize == "none":
         return dataset.mean, dataset.std
     if settings.standardize == "auto" and dataset.features is not None:

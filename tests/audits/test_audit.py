@@ -147,6 +147,8 @@ def test_which_samples_are_copies_stays_with_the_samples(doubtful):
 
 def test_one_site_cannot_be_compared():
     data = datasets.load("digits")
+    with pytest.raises(InputError, match="at least 2 classes, found 1"):
+        audit(replace(partitioning.federation(data, clients=3), classes=1), data)
     with pytest.raises(InputError, match="at least 2 sites"):
         audit(partitioning.federation(data, clients=1), data)
 

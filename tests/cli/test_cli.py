@@ -87,6 +87,7 @@ def test_a_group_without_a_command_prints_help(words, tmp_path):
         ("fnlkit train {noisy} -o run.JSON", "write a name such as RUN.pt"),
         ("fnlkit partition --scheme 'shards(per_client=1e400)'", "'per_client' is inf; write a whole number"),
         (f"fnlkit partition --scheme 'dirichlet(alpha={'9' * 400})'", "'alpha' is too large; write a number below 2^63"),
+        ("fnlkit inject-noise {noisy} --noise 'symmetric(0.3)'", "`fnlkit methods symmetric` lists the keys"),
         ("fnlkit train --rounds many {noisy}", "'many' is not a valid integer"),
         ("fnlkit train --engine warp {noisy}", "unknown engine 'warp'"),
         ("fnlkit train {noisy} --resume {noisy}", "noisy.npz"),
@@ -104,6 +105,12 @@ def test_a_mistake_is_one_line_and_exit_2(command, says, noisy, tmp_path):
     lines = [line for line in done.stderr.splitlines() if not line.startswith("loading ")]  # printed after 0.6 seconds
     assert says in done.stderr and len(lines) == 1 and len(lines[0]) <= 300, done.stderr
     assert not done.stdout and not list(tmp_path.iterdir())
+
+
+def test_the_page_of_help_is_no_correction_of_an_option(tmp_path):
+    for typed, near in (("audit --label", None), ("train --round", "--rounds")):
+        done = refuse(f"fnlkit {typed} fed.npz", tmp_path, near or "No such option '--label'")
+        assert "Did you mean '--help" not in done.stderr
 
 
 def test_half_a_pipe_is_one_line_and_exit_2(noisy, tmp_path):

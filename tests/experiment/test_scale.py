@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from fnlkit.core.errors import InputError, SampleError
 from fnlkit.datasets.dataset import moments
@@ -12,6 +13,7 @@ from fnlkit.experiment.network import load_trained
 from fnlkit.experiment.scale import scale_of
 from fnlkit.federated.client.scaling import channel_moments, pool_channel_moments
 from fnlkit.simulate import partitioning
+from fnlkit.sites.flower_app import describe
 
 QUICK = Settings(rounds=1, fraction=1.0, epochs=1, eval_every=9)
 
@@ -44,6 +46,19 @@ def test_scaling_uses_metered_moments_of_clients(digits):
     # A run's own numbers scale the samples that it judges, whatever the data set at hand would say.
     other = replace(digits, statistics=((0.9,), (0.2,)))
     assert load_trained(run, other).inputs.mean == digits.mean
+
+
+def test_without_a_scale_a_network_reads_the_values_of_images(digits):
+    federation, plain = partitioning.federation(digits, clients=4, seed=0), replace(QUICK, standardize="none")
+    for data in (digits, replace(digits, statistics=((0.5,), (0.25,)))):
+        experiment = Experiment(federation, data, plain, engine="sequential")
+        assert torch.equal(experiment.inputs.plain(torch.from_numpy(data.x_train[:2])).flatten(), digits_to_one(data))
+        assert "moments" not in experiment.clients.traffic.sent
+        assert describe(data, plain, names=["a"], keys=[], tasks=["train"]).std == [1.0]
+
+
+def digits_to_one(data):
+    return torch.from_numpy(data.x_train[:2].flatten().astype(np.float32) / (255 if data.x_train.dtype == np.uint8 else 1))
 
 
 def test_published_moments_need_no_reply(digits):

@@ -316,7 +316,10 @@ def test_sums_of_different_samples_are_refused():
 
 # ---- commands
 def test_the_network_becomes_a_linear_head_or_the_run_is_refused(tmp_path):
-    run = fnlkit.train(fnlkit.partition("digits", clients=4), "ridge", model="mlp(hidden=[8])", say=None, engine="sequential")
+    notes: list[str] = []
+    unused = {"model": "mlp(hidden=[8])", "embeddings": np.zeros((1438, 2), np.float32), "say": notes.append}
+    run = fnlkit.train(fnlkit.partition("digits", clients=4), "ridge", engine="sequential", **unused)
+    assert any("hidden layers are left out" in note for note in notes) and "`embeddings` are not used" in notes[0]
     assert run.settings["model"] == "mlp(hidden=[])" and run.history[-1]["accuracy"] > 0.85
     command("fnlkit partition --dataset digits --clients 4 -o f.npz", tmp_path)
     refuse(

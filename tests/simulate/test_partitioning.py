@@ -202,6 +202,8 @@ def test_schemes_of_the_user():
     assert [len(part) for part in parts] == [5, 15]
     with pytest.raises(InputError, match="belongs to two clients"):
         partition(LABELS, 10, "tests.simulate.test_partitioning:mine", clients=2, seed=0)
+    with pytest.raises(InputError, match="returned 2 clients, expected 3; write `clients=2`"):
+        partition(LABELS, 10, "tests.simulate.test_partitioning:mine(stop=5)", clients=3, seed=0)
 
 
 def test_a_federation_of_a_data_set():

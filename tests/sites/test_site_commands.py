@@ -352,8 +352,17 @@ def server(monkeypatch):
 
     server = Server()
     monkeypatch.setattr(coordinator, "_flwr", server.flwr)
+    monkeypatch.setattr(coordinator, "_program", lambda: "flwr")
     monkeypatch.setattr(coordinator, "_print_log", lambda *about: setattr(server, "printed", about))
     return server
+
+
+def test_without_flower_a_site_is_not_admitted(copied, tmp_path, monkeypatch):
+    monkeypatch.setattr(coordinator.shutil, "which", lambda name: None)
+    monkeypatch.setattr(coordinator.sys, "executable", str(tmp_path / "python"))
+    before = (copied / "project.json").read_bytes()
+    refuse("fnlkit sites admit demo demo/sites/site-0/site-0.key.pub", tmp_path, "flwr is missing")
+    assert (copied / "project.json").read_bytes() == before
 
 
 def test_the_coordinator_admits_and_runs(server, copied, tmp_path):
