@@ -91,8 +91,8 @@ class Settings:
     clip: NotNegative = option(0.0, "Largest L2 norm of a gradient; 0 disables clipping.", section="Local training", rare=True)
     standardize: Literal["auto", "always", "none"] = option(
         "auto",
-        "Scale vectors by feature and images by channel, from sums that clients send once; none does not. auto leaves out networks "
-        "with an embedding table.",
+        "Scale vectors by feature and images by channel, from sums that clients send once. auto leaves out networks with an "
+        "embedding table.",
         section="Local training",
         rare=True,
     )
