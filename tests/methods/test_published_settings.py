@@ -91,6 +91,16 @@ def test_local_training_is_the_papers(name):
     assert {**found, "method": None} == {"method": None, **expected, **optimizer}
 
 
+# Public code of FedLN (src/utils/image_utils.py): the cutout has half the side of the image.
+SIDES = {"cifar": 16, "fashion-mnist": 14, "pathmnist": 14, "eurosat": 32}
+
+
+@pytest.mark.parametrize("name", [n for n in STEPS if n.startswith(("nnc/", "akd/", "na-fedavg/")) and "speech" not in n])
+def test_the_cutout_of_fedln_is_half_of_the_image(name):
+    side = next(side for data, side in SIDES.items() if name.partition("/")[2].startswith(data))
+    assert parse(presets.load_preset(name)["augment"]).parameters == {"pad": 4, "flip": True, "cutout": side}
+
+
 # FedDiv (Li 2024): Tables 1 to 4 and 7, section "Implementations": eta is 1 where clients are not alike.  JointOpt,
 # DivideMix and RoFL as FedCorr compares with them: appendix B.
 NOISY, ALIKE, UNLIKE = "clients(rho=0.6, tau=0.5)", "iid(balanced=true)", "bernoulli-dirichlet(p=0.7, alpha=10)"
