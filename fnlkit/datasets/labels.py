@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Collection, Sequence
 
@@ -12,7 +13,7 @@ import numpy as np
 
 from fnlkit.artifacts.federation import MAX_CLASSES, must_be_names
 from fnlkit.core.errors import InputError
-from fnlkit.datasets.spelling import merge_spellings, order_texts
+from fnlkit.datasets.spelling import fold, merge_spellings, order_texts
 
 # More classes than this, with fewer samples per class than this, are probably not classes.
 _FEW, _LEAST, _USUAL = 20, 2, 10
@@ -175,10 +176,10 @@ def doubts(names: Sequence[str], labels: np.ndarray, unlabeled: str = "") -> lis
             f"{len(joined):,} classes such as {joined[0][:60]!r} seem to join several labels; each combination is a separate "
             "class: keep one label per sample, or create one data set per label"
         )
-    alike = Counter(" ".join(name.lower().split()) for name in names)
+    alike = Counter(map(fold, names))
     for same in [text for text, count in alike.items() if count > 1]:
-        twins = [name for name in names if " ".join(name.lower().split()) == same]
-        warnings.append(f"classes {', '.join(map(repr, twins))} differ only in case or spaces; rename them if they are equal")
+        twins = [repr(name) if unicodedata.is_normalized("NFC", name) else ascii(name) for name in names if fold(name) == same]
+        warnings.append(f"classes {', '.join(twins)} differ only in spelling, case or spaces; rename them if they are equal")
     counts = np.bincount(labels, minlength=len(names))
     for rare, usual in _find_misspellings(names, counts):
         few = "1 sample" if counts[rare] == 1 else f"{counts[rare]} samples"

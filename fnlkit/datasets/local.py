@@ -238,9 +238,7 @@ def _note_empty_classes(names, labels, true, named):
         return []
     first = list_names([names[c] for c in empty], quote=True)
     if named:
-        return [
-            f"{len(empty):,} of {len(names):,} `class_names` have no sample: {first}; remove them, unless other sites use them"
-        ]
+        return [f"{len(empty):,} of {len(names):,} classes have no sample: {first}; remove them, unless other sites use them"]
     low, high = (int(end) for end in (present[present >= 0].min(), present.max()))
     return [
         f"labels {low} to {high} are {len(names):,} classes counted from 0, and {len(empty):,} have no sample: {first}; number "
@@ -441,7 +439,8 @@ def folder(
     # Positions and the split follow the names as texts, as in earlier versions; the numbers of classes follow their values.
     classes = order_texts(names)
     train, test = ([(file, classes.index(names[number])) for file, number in part] for part in (train, test))
-    left = [*_note_skipped(path, skipped), *note_damaged(damaged)]
+    empty = [] if of_site else _note_empty_classes(classes, [np.array([label for _, label in [*train, *test]])], None, True)
+    left = [*_note_skipped(path, skipped), *note_damaged(damaged), *empty]
     if not train or not (test or label == 2 or of_site):
         wanted = f"expected images ({', '.join(IMAGES)}, or other files with image content) or wav files"
         raise InputError("; ".join([f"{display_path(path)}: {len(train)} training, {len(test)} test files, {wanted}", *left]))
@@ -571,16 +570,18 @@ def _can_be_sites(parts):
 
 
 def samples_in(folder: Path) -> tuple[list[Path], list[Path]]:
-    """List (images or wav files, other files) of a folder and sub-folders, sorted.
+    """List (images or wav files, other files) of a folder and sub-folders, sorted; files in hidden folders are others.
 
     Raises
     ------
     InputError
-        If a sample is not a regular file, such as a pipe, which has no end.
+        If a sample is not a regular file, such as a pipe, which has no end, or if a link is to a folder that contains it.
     """
     taken, others = [], []
-    for file in sorted(folder.rglob("*")):
-        if kind_of(file):
+    for file in sorted(_walk(folder)):
+        if any(part.startswith(".") for part in file.relative_to(folder).parts[:-1]):
+            others += [file] if file.is_file() else []
+        elif kind_of(file):
             if not file.is_file():
                 name = "an image" if kind_of(file) == "image" else "a sound"
                 raise InputError(f"{display_path(file)}: has the name of {name} but is not a regular file; remove it")
@@ -588,6 +589,15 @@ def samples_in(folder: Path) -> tuple[list[Path], list[Path]]:
         elif file.is_file():
             others.append(file)
     return taken, others
+
+
+def _walk(folder):
+    """Yield the files and folders below a folder; symbolic links are followed."""
+    for home, folders, names in os.walk(folder, followlinks=True):
+        for child in (Path(home, name) for name in (*folders, *names)):
+            if child.is_symlink() and os.path.realpath(child) in map(os.path.realpath, (home, *Path(home).parents)):
+                raise InputError(f"{display_path(child)}: links to a folder that contains it; remove the link")
+            yield child
 
 
 def clothing1m(*, path: str = "", size: int = 224, where: Path, download: bool = False) -> Dataset:

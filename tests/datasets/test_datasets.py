@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import unicodedata
 import wave
 import zlib
 
@@ -283,6 +284,29 @@ def test_an_image_that_is_no_regular_file_is_refused(tmp_path, make):
         load(tmp_path)
 
 
+def test_files_in_hidden_folders_are_no_samples_and_links_to_folders_are_followed(tmp_path):
+    """Copies in .ipynb_checkpoints were samples, and linked folders were left out, both without a note."""
+    home, other = image_folder(tmp_path / "data"), image_folder(tmp_path / "other")
+    (other / "apple").rename(home / "apple/.ipynb_checkpoints")
+    (home / "pear/more").symlink_to(other / "pear")
+    (home / "plum").mkdir()
+    data = load(home)
+    assert sum("pear/more/" in name for name in data.ids) and not any("ipynb" in name for name in data.ids)
+    assert any("files skipped" in note and "ipynb" in note for note in data.notes)
+    assert any("1 of 3 classes have no sample: 'plum'" in note for note in data.notes)
+    (other / "pear/back").symlink_to(home / "pear")
+    with pytest.raises(InputError, match="back: links to a folder that contains it"):
+        load(home)
+
+
+def test_class_folders_of_one_name_in_two_encodings_are_noted(tmp_path):
+    """A folder of a Mac is in decomposed form: its class has the same name, and is another class."""
+    for part, form in (("train", "NFD"), ("test", "NFC")):
+        image_folder(tmp_path / part)
+        (tmp_path / part / "apple").rename(tmp_path / part / unicodedata.normalize(form, "Übel"))
+    assert any("'U\\u0308bel', 'Übel' differ only in spelling" in note for note in load(tmp_path).notes)
+
+
 @pytest.mark.parametrize("name", ["\x1b[31mred", "\u202ereversed", "x" * 300])
 def test_class_names_have_no_control_characters(tmp_path, name):
     with pytest.raises(InputError, match="class name .* contains control characters or is longer than 200"):
@@ -317,7 +341,7 @@ def test_a_file_of_medmnist_is_read(tmp_path):
     [
         (np.arange(100) % 25 + 1, None, "labels 1 to 25 are 26 classes counted from 0, and 1 have no sample: '0';"),
         (np.where(np.arange(60) % 2, 1, 9), None, "8 have no sample: '0', '2', '3', '4', '5' and 3 more;"),
-        (np.arange(60) % 3, ["a", "b", "c", "d"], "1 of 4 `class_names` have no sample: 'd'"),
+        (np.arange(60) % 3, ["a", "b", "c", "d"], "1 of 4 classes have no sample: 'd'"),
         (np.where(np.arange(60) < 30, -1, np.arange(60) % 2), None, None),
     ],
 )
