@@ -108,6 +108,13 @@ def learn(
             if name in numbers:
                 learned.append(_learn_notation(table, name, rows, sites))
                 continue
+            if grouped := table.find_grouped(name):
+                mark, cell = "comma" if table.marks["thousands"] == "." else "point", table.raw(name)[grouped[0]]
+                table.fail(
+                    grouped,
+                    f"column {name!r} holds {cell!r}, and the decimal mark of other cells is a {mark}; write "
+                    f'numbers=["{name}"] to read thousands, or write all decimals with one mark',
+                )
             if len(odd) <= (1 - _NUMERIC) * (np.isfinite(values).sum() + len(odd)):
                 _refuse_among_numbers(table, name, odd)
         texts = table.texts(name)
@@ -146,7 +153,7 @@ def _refuse_among_numbers(table, name, odd):
     texts = table.raw(name)
     first = f"column {name!r} contains {texts[odd[0]][:40]!r} among numbers"
     forms = notation.describe_forms([texts[row] for row in odd])
-    if forms and notation.find_notation(texts, comma=table.comma):
+    if forms and notation.find_notation(texts, **table.marks):
         table.fail(odd, f'{first}, which looks like {forms}; write numbers=["{name}"] in the data set\'s spec to read it')
     table.fail(odd, f'{first}; correct it, or write categorical=["{name}"] in the data set\'s spec')
 
@@ -157,7 +164,7 @@ def _refuse_texts(table, name, levels, rows):
     if _has_codes(table, name):
         first += ", some with leading zeros, which are codes"
         raise InputError(f'{first}; write numbers=["{name}"] to read numbers, or drop=["{name}"] to leave the column out')
-    if (forms := notation.describe_forms(levels)) and notation.find_notation(levels, comma=table.comma):
+    if (forms := notation.describe_forms(levels)) and notation.find_notation(levels, **table.marks):
         raise InputError(
             f"{first}, which look like numbers with {forms}; write "
             f'numbers=["{name}"] to read them as numbers, or drop=["{name}"] to leave the column out'
@@ -177,7 +184,7 @@ def _refuse_texts(table, name, levels, rows):
 def _learn_notation(table, name, rows, sites):
     """Describe a column of numbers with units, separators or limits."""
     texts = table.raw(name)
-    form = notation.find_notation(texts, comma=table.comma) or {"thousands": "", "decimal": ".", "unit": ""}
+    form = notation.find_notation(texts, **table.marks) or {"thousands": "", "decimal": ".", "unit": ""}
     column = {"name": name, "kind": "number", "notation": form}
     return column | _number_of(_read_numbers(table, column)[rows], sites)
 
@@ -330,7 +337,7 @@ def doubts(table: Table, columns: Sequence[dict[str, Any]], categorical: Collect
                 f"column {name!r} has numbers with leading zeros, such as {example!r}: codes, read as categories; write "
                 f'numbers=["{name}"] to read numbers, or categorical=["{name}"]'
             )
-        elif odd and notation.looks_like_numbers(texts, comma=table.comma):
+        elif odd and notation.looks_like_numbers(texts, **table.marks):
             notes.append(
                 f"column {name!r} is read as categories, but looks like numbers with {notation.describe_forms(texts)}; write "
                 f'numbers=["{name}"] to read numbers, or categorical=["{name}"]'
