@@ -89,8 +89,10 @@ def random(classes: int, rate: float, rng: np.random.Generator, spread: float = 
     """T of FedDPCont's random noise (Di 2024, Sec. 5).
 
     T[i, i] = 1 - (rate + U(-spread, spread)); Dirichlet(1, ..., 1) shares divide the rest of a row.  The paper prints
-    rate + U for the diagonal, but the stated rates are noise rates, so the diagonal is 1 minus that value.
+    rate + U for the diagonal, but the stated rates are noise rates, so the diagonal is 1 minus that value.  Near 0 and 1 the
+    spread is the distance to the end, so that the mean stays `rate`.
     """
+    spread = min(spread, rate, 1 - rate)
     wrong = np.clip(rate + rng.uniform(-spread, spread, classes), 0, 1)
     T = np.zeros((classes, classes))
     off = ~np.eye(classes, dtype=bool)

@@ -37,7 +37,7 @@ def asymmetric(ground: Ground, **parameters) -> Corruption:
 def random(ground: Ground, *, eta: Share = 0.4) -> Corruption:
     """Change labels with a random rate and random target classes for each class (FedDPCont, Di 2024).
 
-    The rate of a class is drawn from eta - 0.05 to eta + 0.05.
+    The rate of a class is drawn from eta - 0.05 to eta + 0.05, nearer to eta if eta is below 0.05 or above 0.95.
 
     Parameters
     ----------

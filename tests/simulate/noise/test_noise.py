@@ -264,6 +264,8 @@ def test_random_noise_has_the_right_diagonal():
     T = matrices.random(50, 0.3, np.random.default_rng(0))
     stay = np.diag(T)
     assert stay.min() >= 0.65 and stay.max() <= 0.75 and 0.68 < stay.mean() < 0.72
+    for eta in (0.0, 0.01, 1.0):  # the mean rate stays eta: no label changes at 0, and none stays at 1
+        assert np.diag(matrices.random(2000, eta, np.random.default_rng(0))).mean() == pytest.approx(1 - eta, abs=1e-3)
 
 
 def test_instance_noise_depends_on_the_sample():
