@@ -12,6 +12,7 @@ import numpy as np
 from fnlkit.core.declarations import Sent, declare
 from fnlkit.core.parameters import NotNegative, Range, check_arguments
 from fnlkit.estimators import federated
+from fnlkit.estimators.intervals import widen
 from fnlkit.estimators.judgment import Judgment
 from fnlkit.estimators.likelihood import allowing_for_mistakes, confidence_of, estimates_of, fit, in_whole_numbers, scores_of
 from fnlkit.kernels.scores import transition
@@ -90,9 +91,10 @@ def em(
 
 def _judgment(estimates, issue, flagged, guess, confidence):
     level, high, counts = estimates["level"], estimates["high"], estimates["counts"]
+    low, high = widen(estimates["low"], high, level, counts.sum((1, 2)))
     return Judgment(
         level,
-        allowing_for_mistakes(estimates["low"], high),
+        allowing_for_mistakes(low, high),
         high,
         score=level,
         issue=issue,

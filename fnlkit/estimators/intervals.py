@@ -112,7 +112,7 @@ def bootstrap(
 
     Notes
     -----
-    Source: Efron 1979; the percentile interval is Efron 1981.  A client without samples gets (0, 1).
+    Source: Efron 1979; the percentile interval is Efron 1981.  A client without samples gets (0, 1).  See also `widen`.
     """
     cells = np.asarray(cells)
     low, high = np.zeros(len(cells)), np.ones(len(cells))
@@ -122,5 +122,16 @@ def bootstrap(
         if total:
             size = max(1, round(total * share[k]))
             again = stream(seed, "bootstrap", client=k).multinomial(size, counts / total, draws)
-            low[k], high[k] = np.percentile(statistic(again), [tail, 100 - tail])
+            ends = np.percentile(statistic(again), [tail, 100 - tail])
+            low[k], high[k] = widen(*ends, statistic(counts), size)
     return low, high
+
+
+def widen(low: ArrayLike, high: ArrayLike, level: ArrayLike, size: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    """Extend intervals (...,) that are at most one sample wide to Wilson's interval of the level among `size` samples.
+
+    A bootstrap of samples without a wrong label has no spread, but three right labels do not exclude wrong labels.
+    """
+    narrow = np.subtract(high, low) <= 1 / np.maximum(size, 1)
+    ends = wilson(np.multiply(level, size), size)
+    return np.where(narrow, np.minimum(low, ends[0]), low), np.where(narrow, np.maximum(high, ends[1]), high)

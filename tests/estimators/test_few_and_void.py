@@ -68,6 +68,13 @@ def test_predictions_that_do_not_vary_are_refused(name, digits):
         estimate(federation(digits, 5), digits, name, probabilities=np.full((1438, 10), 0.1))
 
 
+@pytest.mark.parametrize("name", ["confident", "anchor", "em"])
+def test_few_right_labels_do_not_exclude_wrong_ones(name, digits):
+    """Wilson's interval of 0 of 14 wrong labels ends at 0.215; no draw of a bootstrap has a wrong label."""
+    found = estimate(federation(digits, 100, "none"), digits, name, probabilities=0.9 * np.eye(10)[digits.y_train] + 0.01)
+    assert found["estimate_client_level"].max() < 0.02 and (found["estimate_client_level_high"] > 0.2).all()
+
+
 @pytest.mark.parametrize("name", ["knn", "confident", "em"])
 def test_uninformative_input_gives_a_void_estimate(name, digits):
     rng, noisy, said = np.random.default_rng(0), federation(digits, 5), []
