@@ -6,10 +6,8 @@ import pickle
 import signal
 import subprocess
 import sys
-from concurrent.futures import wait
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -162,26 +160,13 @@ def test_a_forked_copy_of_the_parent_ends_without_the_workers(staffed, tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == pids and not fed.rejected
 
 
-def test_workers_are_kept_if_a_task_ends_right_after_another(staffed, monkeypatch):
-    """The second of two tasks ends between the report of the first and the next wait."""
+def test_dead_and_stopped_workers_are_replaced_at_once(staffed, tmp_path, monkeypatch):
     fed, model = staffed
-    fed.round(range(2), model, counts_threads)
-    executor = fed.engine.executor
-
-    def report_one(futures, *limits):
-        return SimpleNamespace(done={next(iter(wait(futures).done))}, not_done=set())
-
-    monkeypatch.setattr("fnlkit.federated.engines.workers.wait", report_one)
-    fed.round(range(4), model, counts_threads)
-    assert fed.engine.executor is executor
-
-
-def test_stopped_workers_are_replaced_with_a_dead_one(staffed, tmp_path):
-    fed, model = staffed
+    monkeypatch.setattr(fed.engine, "timeout", 2.0)
     fed.rejected.clear()
     step = partial(writes_its_process, folder=str(tmp_path))
     fed.round(range(8), model, step)
-    first, *others = pids = [process.pid for process in fed.engine.processes]
+    first, *others = pids = [process.pid for _, (process,) in fed.engine.pools.values()]
     for pid in others:
         os.kill(pid, signal.SIGSTOP)
     os.kill(first, signal.SIGKILL)
