@@ -144,11 +144,12 @@ def embedding_rows(
             "principal components of the samples, which are far worse than a pretrained network"
         )
     if not isinstance(embeddings, Rows):
-        embeddings = np.ascontiguousarray(embeddings, np.float32)
-    elif embeddings.dtype != np.float32:
-        embeddings = Changed(embeddings, _singles)
-    if embeddings.ndim != 2 or len(embeddings) != len(federation.given):
-        raise InputError(f"the embeddings are {embeddings.shape}; expected one vector for {len(federation.given):,} samples")
+        embeddings = np.ascontiguousarray(embeddings)
+    if embeddings.ndim != 2 or len(embeddings) != len(federation.given) or embeddings.dtype.kind not in "fiub":
+        found = f"{embeddings.shape} of type {embeddings.dtype}"
+        raise InputError(f"the embeddings are {found}; expected one vector of numbers for {len(federation.given):,} samples")
+    if embeddings.dtype != np.float32:
+        embeddings = Changed(embeddings, _singles) if isinstance(embeddings, Rows) else _singles(embeddings)
     return embeddings, note
 
 

@@ -5,8 +5,10 @@ import json
 import numpy as np
 import pytest
 
+import fnlkit as library
 from fnlkit import models
 from fnlkit.artifacts.run import Run
+from fnlkit.core.errors import InputError
 from fnlkit.federated.client.scaling import moments, pool_moments
 from tests.commands import fnlkit, succeed
 
@@ -70,3 +72,9 @@ def test_standardize_none_leaves_them_as_they_are(cancer):
 )
 def test_auto_chooses_by_the_declared_kind(shape, kind, name):
     assert models.auto(shape, kind) == name
+
+
+def test_embeddings_that_are_no_numbers_are_refused(cancer):
+    fed = library.partition(str(cancer / "d.npz"), clients=8, say=None)
+    with pytest.raises(InputError, match=r"the embeddings are \(455, 2\) of type <U1; expected one vector of numbers"):
+        library.train(fed, "akd(k=5)", embeddings=np.full((455, 2), ""), ledger="none", say=None)
