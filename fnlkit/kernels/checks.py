@@ -18,16 +18,20 @@ def array(value: ArrayLike, name: str, dtype: DTypeLike | None = None) -> np.nda
     Raises
     ------
     InputError
-        For a tensor that numpy cannot read: with gradient, in bfloat16, or on a GPU; and for sequences of unequal lengths.
+        For a tensor that numpy cannot read: with gradient, in bfloat16, or on a GPU; for sequences of unequal lengths; with
+        `dtype`, for texts and complex numbers.
     """
     try:
-        return np.asarray(value, dtype)
+        values = np.asarray(value)
+        if dtype is None or values.dtype.kind in "biuf":
+            return np.asarray(values, dtype)
     except (TypeError, ValueError, RuntimeError) as error:
         if hasattr(value, "detach"):
             raise InputError(
                 f"`{name}` is a tensor that numpy cannot read (gradient, bfloat16 or GPU); pass `{name}.detach().float().cpu()`"
             ) from error
         raise InputError(f"`{name}` must be an array, found {type(value).__name__}: {str(error).splitlines()[0]}") from error
+    raise InputError(f"`{name}` must be an array of real numbers, found {values.dtype}")
 
 
 def real(value: ArrayLike, name: str, dimensions: int, shape: str) -> np.ndarray:
@@ -133,9 +137,30 @@ def offsets(value: ArrayLike | None, n: int) -> np.ndarray:
 
 
 def positive(value: object, name: str, least: int = 1) -> int:
-    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
-        raise InputError(f"`{name}` must be an integer of at least {least}, found {value!r}")
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or not least <= value < 2**63:
+        raise InputError(f"`{name}` must be an integer of at least {least}, found {brief(value)}")
     return int(value)
+
+
+def one_of(value: object, name: str, choices: tuple[str, ...], advice: str = "") -> None:
+    """Raise if an argument is none of some texts; `advice` ends the message."""
+    if not (isinstance(value, str) and value in choices):
+        wanted = " or ".join(f'"{choice}"' for choice in choices)
+        raise InputError(f"`{name}` must be {wanted}, found {brief(value)}{advice}")
+
+
+def flag(value: object, name: str) -> bool:
+    """Check True or False (or 1 or 0, for which a kernel would be compiled again)."""
+    if not (isinstance(value, int | np.integer | np.bool_) and value in (0, 1)):
+        raise InputError(f"`{name}` must be True or False, found {brief(value)}")
+    return bool(value)
+
+
+def brief(value: object) -> str:
+    """Display an argument of any type in one short line."""
+    shape = getattr(value, "shape", ())
+    text = f"{type(value).__name__} of shape {tuple(shape)}" if shape else " ".join(repr(value).split())
+    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def uniforms(value: ArrayLike, name: str, shape: tuple[int, ...]) -> np.ndarray:

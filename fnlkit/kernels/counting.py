@@ -20,7 +20,6 @@ SLACK = 1e-6
 _LEAST = 2e-6
 # cleanlab's threshold of a class without labels; no probability reaches it.
 _ABSENT = 2.0
-_RULES = ("cleanlab", "largest")
 
 
 def _row_pieces(offsets, classes, threads):
@@ -194,8 +193,8 @@ def count_matrix(
     array([[2, 0],
            [0, 1]])
     """
-    if rule not in _RULES:
-        raise InputError(f"`rule` must be {' or '.join(_RULES)}, found {rule!r}")
+    checks.one_of(rule, "rule", ("cleanlab", "largest"))
+    calibrate = checks.flag(calibrate, "calibrate")
     least_diagonal = checks.positive(least_diagonal, "least_diagonal", 0)
     probs, labels, offsets = _probabilities(probs, labels, client_offsets)
     threads = checks.thread_count(threads)
@@ -212,8 +211,7 @@ def count_matrix(
         cells = calibrate_counts(cells, members)
     if class_weights is not None:
         if isinstance(class_weights, str):
-            if class_weights != "labels":
-                raise InputError(f'`class_weights` must be "labels" or an array, found {class_weights!r}')
+            checks.one_of(class_weights, "class_weights", ("labels",), " (or an array of numbers)")
             weights = members / np.maximum(members.sum(1, keepdims=True), 1)
         else:
             weights = _by_client(class_weights, "class_weights", clients, classes, client_offsets is not None)

@@ -67,8 +67,7 @@ def lid(
     """
     points = checks.real(points, "points", 2, "(n, d)")
     k = checks.positive(k, "k")
-    if variant not in ("paper", "fedcorr"):
-        raise InputError(f'`variant` must be "paper" or "fedcorr", found {variant!r}')
+    checks.one_of(variant, "variant", ("paper", "fedcorr"))
     if points.shape[1] < 1:
         raise InputError(f"`points` must have at least one dimension, found shape {points.shape}")
     offsets = checks.offsets(client_offsets, len(points))
@@ -137,8 +136,7 @@ def lid_scores(
     InputError
         As `lid`.
     """
-    if copies not in ("once", "each"):
-        raise InputError(f'`copies` must be "once" or "each", found {copies!r}')
+    checks.one_of(copies, "copies", ("once", "each"))
     points = checks.real(points, "points", 2, "(n, d)")
     offsets = checks.offsets(client_offsets, len(points))
     per_sample = lid(points, k=k, client_offsets=offsets, variant=variant, threads=threads)

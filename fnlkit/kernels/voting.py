@@ -87,10 +87,9 @@ def knn_vote(
     labels = checks.integers(labels, "labels", len(embeddings), "row of `embeddings`")
     offsets = checks.offsets(client_offsets, len(embeddings))
     k = checks.positive(k, "k")
-    if ties not in ("random", "lowest"):
-        raise InputError(f'`ties` must be "random" or "lowest", found {ties!r}')
-    if metric != "euclidean":
-        raise InputError(f'`metric` must be "euclidean", found {metric!r}; for cosine similarity, scale rows to length 1')
+    checks.one_of(ties, "ties", ("random", "lowest"))
+    checks.one_of(metric, "metric", ("euclidean",), "; for cosine similarity, scale rows to length 1")
+    include_self = checks.flag(include_self, "include_self")
     classes = int(labels.max(initial=0)) + 1 if classes is None else checks.positive(classes, "classes")
     if classes > _MOST_CLASSES:
         raise InputError(
@@ -103,7 +102,7 @@ def knn_vote(
     try:
         draws = np.random.default_rng(seed).random(len(labels)) if ties == "random" else np.full(len(labels), -1.0)
     except (TypeError, ValueError) as error:
-        raise InputError(f"`seed` must be an integer of at least 0 or a Generator, found {seed!r}") from error
+        raise InputError(f"`seed` must be an integer of at least 0 or a Generator, found {checks.brief(seed)}") from error
     if np.diff(offsets).max() <= neighbors.LARGEST_PRODUCT:
         return neighbors.vote_by_products(embeddings, labels, of, offsets, classes, k, include_self, draws, threads)
     votes, shares = np.empty(len(labels), np.int64), np.empty(len(labels))
