@@ -69,7 +69,8 @@ class FusedSteps(NamedTuple):
     optimizer : "sgd" or "adam"
         Adam ignores `momentum`, and every step must have samples.
     proximal, proximal_norm : float or (K,)
-        `proximal_norm` is not applied in the first step of each epoch, as in FedCorr's public code.
+        `proximal_norm` is not applied in the first step of each epoch, as in FedCorr's public code; of a pair, each network
+        has its norm.
     linear : (K, P)
         Constant term of the gradient: minus the dual variable in FedDyn, c - c_k in SCAFFOLD.
     epoch_steps : int or (K,)

@@ -103,6 +103,8 @@ class Inputs:
 
     def stored(self, x: "torch.Tensor") -> np.ndarray:
         """Convert raw samples to a numpy array for fnlkit.kernels.fused: raw images, or scaled vectors."""
+        if x.dtype != torch.uint8 and not x.is_floating_point():
+            x = x.to(self.dtype)  # whole numbers, such as waves of 16 bits, are not scaled
         return x.numpy() if self.image or not self.mean else self.plain(x).numpy()
 
     @property

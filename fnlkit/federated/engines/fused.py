@@ -142,6 +142,8 @@ class Fused(Stacked):
     def _train_stack(self, part, fit, scattered):
         key = [int(visit.client.rng.integers(2**62)) for visit in part][0]
         drift = stack_drift(fit, part)
+        if self.net[0] == "pair" and "proximal_norm" in (drift or ()):
+            drift = None  # kernels compute the distance of each network, not that of the whole vector
         training = Lockstep(self.net, self.network, part, fit, scattered, drift, self.threads, self.count)
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(key)  # for user losses that draw from it

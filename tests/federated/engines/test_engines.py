@@ -552,6 +552,29 @@ def test_fused_drift_terms(drift, name, dtype):
     torch.testing.assert_close(*ends, rtol=0, atol=1e-4 if dtype == torch.float32 else 1e-9)
 
 
+def equal_rounds_of_toys(fit, engine, network, dtype=torch.float64, **received):
+    """Assert that an engine's round of three small clients is sequential's."""
+    ends = []
+    for name in ("sequential", engine):
+        fed, model = toy.toy(name, network=network, count=3, dtype=torch.float64)
+        for client in fed.members:
+            client.samples = client.samples.to(dtype)
+        ends.append(fed.round(range(3), model, fit, **received)["weights"])
+        assert not fed.notes
+        fed.close()
+    torch.testing.assert_close(*ends, rtol=0, atol=1e-9)
+
+
+def test_the_distance_of_a_pair_is_that_of_both_networks():
+    fit = Fit(epochs=2, lr=0.1, batch_size=8, corrections=(adaptive_proximal_norm,))
+    equal_rounds_of_toys(fit, "fused", lambda: Pair(mlp(), mlp()), scatter={"proximal": torch.tensor([0.1, 0.5, 0.0])})
+
+
+@pytest.mark.parametrize("kind", [torch.int16, torch.bool])
+def test_whole_numbers_train_alike(kind):
+    equal_rounds_of_toys(FIT, "fused", mlp, kind)
+
+
 def test_fused_refuses_unknown_networks():
     with pytest.raises(InputError, match="fused knows lenet5 and mlp"):
         federation("fused", [3])
