@@ -178,19 +178,6 @@ class Network:
             p.grad = None
         return Network(module, dtype=self.dtype, device=self.device, precision=self.precision)
 
-    def call(self, weights: "torch.Tensor", x: "torch.Tensor") -> "torch.Tensor":
-        """Compute the logits for a flat vector as a pure function; gradients flow to `weights`, buffers do not change.
-
-        Parameters
-        ----------
-        weights : Tensor (P + Q,)
-        x : Tensor (B, ...)
-        """
-        p = self.parameters_count
-        parts = ((name, weights[a:b] if b <= p else weights[a:b].detach(), shape) for name, a, b, shape in self.slots)
-        tensors = {name: part.view(shape) for name, part, shape in parts}
-        return torch.func.functional_call(self.module, tensors, (x,))
-
 
 def _digest(tensors):
     """Compute the SHA-256 over tensors as float32; None for an empty list."""
