@@ -1,6 +1,7 @@
 """Local training: the settings (Fit), the random choices (Plan), and the plain loop for one client."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -215,6 +216,14 @@ def make_optimizer(fit: Fit, weights: "torch.Tensor") -> Any:
     return Descent(weights, fit)
 
 
+@contextmanager
+def seeded(key: int) -> Iterator[None]:
+    """Seed torch's generator within a context, for losses of a user that draw from it."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(key)
+        yield
+
+
 def train_client(
     network: "Network",
     client: Client,
@@ -247,10 +256,9 @@ def train_client(
     module.train()
     optimizer = make_optimizer(fit, network.trainable)
     received = {name: value.to(network.device) for name, value in received.items()}
-    with torch.random.fork_rng(devices=[]):
-        key = int(client.rng.integers(2**62))
-        network.reseed(key)  # dropout, equal on every engine
-        torch.default_generator.manual_seed(key)  # for user losses that draw from it
+    key = int(client.rng.integers(2**62))
+    network.reseed(key)  # dropout, equal on every engine
+    with seeded(key):
         for t in range(len(draws)):
             network.gradient.zero_()
             batch = _step(network, client, fit, draws, received, twin, t)

@@ -18,7 +18,7 @@ import torch
 from fnlkit.core.declarations import declaration
 from fnlkit.core.errors import InputError
 from fnlkit.federated.client.network import predict
-from fnlkit.federated.client.training import Fit
+from fnlkit.federated.client.training import Fit, seeded
 from fnlkit.federated.engines.lockstep import Lockstep, descent_of
 from fnlkit.federated.engines.sequential import one_thread
 from fnlkit.federated.engines.stacked import Stacked
@@ -145,8 +145,7 @@ class Fused(Stacked):
         if self.net[0] == "pair" and "proximal_norm" in (drift or ()):
             drift = None  # kernels compute the distance of each network, not that of the whole vector
         training = Lockstep(self.net, self.network, part, fit, scattered, drift, self.threads, self.count)
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(key)  # for user losses that draw from it
+        with seeded(key):
             return training.train()
 
     def _score(self, network, weights, x, inputs, *, batch_size=512, features=False):

@@ -17,7 +17,7 @@ import torch
 from fnlkit.federated.client.client import Part, read_ahead, sizes_of
 from fnlkit.federated.client.failure import Failure, failure
 from fnlkit.federated.client.network import Network, predict
-from fnlkit.federated.client.training import Fit, train_client
+from fnlkit.federated.client.training import Fit, seeded, train_client
 from fnlkit.federated.engines.graphs import Graphs
 from fnlkit.federated.engines.sequential import Sequential, one_thread
 from fnlkit.federated.engines.stacked_training import StackedTraining
@@ -157,7 +157,9 @@ class Stacked(Sequential):
         plans = [v.draws for v in part]
         received = [v.received for v in part]
         arguments = self.network, twin, clients, starts, fit, plans, received, scattered, *self._samples(clients)
-        return self.graphs.train(StackedTraining(*arguments, room))
+        training = StackedTraining(*arguments, room)
+        with seeded(training.key):
+            return self.graphs.train(training)
 
     def _one_by_one(self, part, fit):
         twin = self.twin if fit.teacher else None

@@ -82,7 +82,8 @@ class StackedTraining:
         Counters start with the values of the network, and dropout keys come from a client's random stream.
         """
         k, module = len(self.clients), self.network.module
-        keys = torch.tensor([int(c.rng.integers(2**62)) for c in self.clients], device=self.device)
+        draws = [int(c.rng.integers(2**62)) for c in self.clients]
+        self.key, keys = draws[0], torch.tensor(draws, device=self.device)
         for name, buffer in module.named_buffers():
             if not buffer.is_floating_point():
                 self.buffers[f"net.{name}"] = buffer.expand(k, *buffer.shape).clone()

@@ -570,6 +570,21 @@ def test_the_distance_of_a_pair_is_that_of_both_networks():
     equal_rounds_of_toys(fit, "fused", lambda: Pair(mlp(), mlp()), scatter={"proximal": torch.tensor([0.1, 0.5, 0.0])})
 
 
+def jittered(logits, batch):
+    """A loss that draws from torch's generator."""
+    return cross_entropy(logits, batch) * (1 + torch.rand(batch.y.shape))
+
+
+@pytest.mark.parametrize("engine", ["sequential", "stacked", "fused"])
+def test_a_loss_that_draws_from_torch_is_repeated_by_the_same_run(engine):
+    ends = []
+    for _ in range(2):
+        fed, model = toy.toy(engine, network=mlp, count=3)
+        ends.append(fed.round(range(3), model, FIT.changed(loss=jittered))["weights"])
+        fed.close()
+    assert torch.equal(*ends)
+
+
 @pytest.mark.parametrize("kind", [torch.int16, torch.bool])
 def test_whole_numbers_train_alike(kind):
     equal_rounds_of_toys(FIT, "fused", mlp, kind)
