@@ -17,6 +17,7 @@ from fnlkit.core.errors import InputError, list_names
 from fnlkit.core.spec import find
 from fnlkit.datasets import dates, notation
 from fnlkit.datasets.spelling import is_code, order_levels, order_texts, spell
+from fnlkit.datasets.table import MISSING
 
 if TYPE_CHECKING:
     from fnlkit.datasets.table import Table
@@ -276,6 +277,8 @@ def _read_numbers(table, column):
     if form is None or not isinstance(table.columns[name], list):
         values, odd = table.numbers(name)
         wanted = "expected a number"
+        if len(odd) and (flags := _read_booleans(table, name)) is not None:
+            values, odd = flags, []
     else:
         values, odd = notation.read_numbers(table.raw(name), form)
         marks = [f"the unit {form['unit']!r}" if form["unit"] else "no unit", f"decimal mark {form['decimal']!r}"]
@@ -284,6 +287,25 @@ def _read_numbers(table, column):
     if len(odd):
         table.fail(odd, f"column {name!r} holds {table.raw(name)[odd[0]][:40]!r}; {wanted}")
     return values
+
+
+def _read_booleans(table, name):
+    """Read a column whose cells are true, false or missing as 1, 0 and NaN (n,), otherwise None."""
+    texts = [text.lower() for text in table.texts(name)]
+    if not set(texts) <= {"true", "false", *MISSING}:
+        return None
+    return np.array([{"true": 1.0, "false": 0.0}.get(text, np.nan) for text in texts])
+
+
+def _read_categories(table, column):
+    """Read the cells of a category as texts.
+
+    A file with types has 1 and 0 where a CSV file has true and false.
+    """
+    texts, level_of = table.texts(column["name"]), {level.lower(): level for level in column["levels"]}
+    if not {"true", "false"} <= set(level_of) <= {"true", "false", _ABSENT}:
+        return texts
+    return [{"1": level_of["true"], "0": level_of["false"]}.get(text, text) for text in texts]
 
 
 def _learn_date(table, name, rows, sites):
@@ -406,14 +428,14 @@ def encode(columns: Sequence[dict[str, Any]], table: Table, rows: np.ndarray) ->
             parts.append(encode_texts([texts[row] for row in rows], column))
             continue
         if column["kind"] == "one-hot":
-            texts = table.texts(name)
+            texts = _read_categories(table, column)
             cells = np.array([texts[row] or _ABSENT for row in rows], np.str_)
             parts.append(cells[:, None] == np.array([spell(level) for level in column["levels"]], np.str_)[None, :])
             continue
         if column["kind"] == "date":
             values = _parts_of_dates(table, name, column["form"])
         elif column["kind"] == "rank":
-            values = _ranks(table.texts(name), column["levels"])[:, None]
+            values = _ranks(_read_categories(table, column), column["levels"])[:, None]
         else:
             values = _read_numbers(table, column)[:, None] - column.get("offset", 0.0)
         absent = ~np.isfinite(values[rows])
@@ -452,7 +474,7 @@ def unseen_rows(column: dict[str, Any], table: Table, rows: Iterable[int]) -> li
     """Find the rows whose category is not a level of a column; [] for a column of another kind."""
     if column["kind"] not in ("one-hot", "rank"):
         return []
-    texts, absent = table.texts(column["name"]), _ABSENT if column["kind"] == "one-hot" else None
+    texts, absent = _read_categories(table, column), _ABSENT if column["kind"] == "one-hot" else None
     known = {"" if level == absent else spell(level) for level in column["levels"]}
     known |= {""} if column.get("missing") else set()
     return [int(row) for row in rows if texts[row] not in known]

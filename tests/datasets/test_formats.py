@@ -9,6 +9,7 @@ import pytest
 
 import fnlkit
 from fnlkit import datasets
+from fnlkit.datasets.columns import encode, note_unseen
 from fnlkit.datasets.table import read_table
 
 SIZE = 90
@@ -65,6 +66,21 @@ def test_a_table_of_each_format_is_that_of_the_csv(tmp_path, ending):
         x, y = x[:, :3], y[:, :3]
     np.testing.assert_allclose(x[:, :3], y[:, :3], rtol=1e-6)
     assert any("'%'" in note for note in data.notes)
+
+
+@pytest.mark.parametrize(("train", "new"), [("csv", "parquet"), ("csv", "xlsx"), ("parquet", "csv")])
+def test_new_rows_with_true_and_false_are_read_in_each_format(train, new, tmp_path):
+    """A model that was trained on a CSV read 0 and 1 of Parquet and Excel as unknown categories."""
+    pytest.importorskip({"xlsx": "openpyxl"}.get(new, "pyarrow"))
+    table = pandas.DataFrame({"smoker": pandas.array([True, False, None] * 10, "boolean"), "label": ["a", "b", "c"] * 10})
+    table.to_csv(tmp_path / "t.csv", index=False)
+    table.to_parquet(tmp_path / "t.parquet")
+    table.to_excel(tmp_path / "t.xlsx", index=False)
+    learned = datasets.load(tmp_path / f"t.{train}").table
+    rows = [encode(learned, read_table(tmp_path / f"t.{each}"), np.arange(30)) for each in (train, new)]
+    np.testing.assert_array_equal(*rows)
+    assert len(np.unique(rows[0], axis=0)) == 3
+    assert note_unseen(learned, read_table(tmp_path / f"t.{new}"), range(30), "rows") == []
 
 
 @pytest.mark.parametrize("ending", ["xlsx", "parquet", "dta"])
