@@ -102,11 +102,14 @@ def parts_of(texts: Sequence[str], form: str) -> tuple[np.ndarray, list[int]]:
 
 
 def read_times(texts: Sequence[str]) -> np.ndarray:
-    """Read times (n,) datetime64 in UTC; not-a-time if a text is none, or if day and month of all texts are in doubt."""
+    """Read times (n,) datetime64 in UTC.
+
+    A text that is none is not-a-time, and so are all if their days and months are in doubt, as in 05/01/2024 and 05/01/24.
+    """
     import pandas
 
     forms = forms_of(texts)
-    if len(forms) > 1:
+    if len(forms) > 1 or any(_OTHER.fullmatch(text.strip()) for text in texts):
         return np.full(len(texts), np.datetime64("NaT", "ns"))
     first = bool(forms) and forms[0].startswith("day")
     times = pandas.to_datetime(pandas.Series(texts, dtype=object), format="mixed", dayfirst=first, errors="coerce", utc=True)

@@ -275,5 +275,6 @@ def test_the_newest_vote_counts_if_the_times_can_be_read(tmp_path, federation, f
 
 def test_times_whose_day_and_month_are_in_doubt_are_not_read():
     assert np.isnat(read_times(["05/01/2024 10:00", "06/01/2024 10:00"])).all()
+    assert np.isnat(read_times(["05/01/24 10:00", "13.01.24 10:00"])).all()  # the first was the first of May
     assert np.diff(read_times(["31/01/2024 10:00", "05/02/2024 10:00"])).astype("timedelta64[D]").tolist()[0].days == 5
     assert np.isnat(read_times(["", "2024-01-05"])).tolist() == [True, False]
