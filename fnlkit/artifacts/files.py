@@ -110,7 +110,7 @@ def read(
     """
     name, raw = slurp(source, max_bytes)
     with one_line(name):
-        if form(raw) not in ("npz", "pt"):
+        if form(raw) not in ("npz", "pt") or any(raw[8:10]):  # members of a file of fnlkit are not compressed
             raise InputError("not a file of fnlkit; `fnlkit.partition(FILE)` makes one of a table, a folder or an npz")
         torch_file = form(raw) == "pt"
         members = files_zip.members(raw, max_members=files_pt.MAX_MEMBERS if torch_file else 64, max_bytes=max_bytes)

@@ -279,6 +279,8 @@ def test_arrays_of_the_user(tmp_path):
     np.save(tmp_path / "l.npy", labels)
     assert same(files.read_arrays(tmp_path / "l.npy")["array"], labels)
     np.savez_compressed(tmp_path / "l.npz", a=labels, b=np.array(["x", "yy"]), c=labels.astype(">i4"))
+    with pytest.raises(InputError, match="not a file of fnlkit; .*partition"):  # nor is an Excel file, a zip like this one
+        files.read(tmp_path / "l.npz")
     found = files.read_arrays(tmp_path / "l.npz")
     assert same(found["a"], labels) and found["b"].tolist() == ["x", "yy"] and found["c"].tolist() == [3, 1, 2]
     assert all(value.flags.writeable and value.flags.aligned for value in found.values())
