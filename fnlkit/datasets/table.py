@@ -32,7 +32,7 @@ _MAX_UNPACKED = 2**30
 _MOST_CHARACTERS = 2**17
 MAX_CELLS = 2**23  # text cells; each is an object
 MAX_NUMBERS = 2**26  # numeric cells
-_BLANK = re.compile(r"\A(?:[ \t]*(?:\r\n|\r|\n))*")
+_BLANK = re.compile(r"\A(?:(?:[ \t]*|sep=.)(?:\r\n|\r|\n))*")  # Excel reads a first line sep=;
 _COMMA = re.compile(r"\s*[-+]?\d*,\d+([eE][-+]?\d+)?\s*")
 # Numbers whose mark can be a thousands separator, as in 1.234, and numbers whose mark is a decimal mark, as in 1.5 and 0.125.
 _GROUPED = re.compile(r"\s*[-+]?[1-9]\d{0,2}[.,]\d{3}\s*")
