@@ -33,7 +33,11 @@ WIDE, COMPONENTS, PER_COMPONENT = 64, 40, 15
 
 @declare(
     sends={
-        "margined": Sent.counts("numbers of samples by class of the mean logits and given label", "once", ("C", "C")),
+        "margined": Sent.counts(
+            "numbers of samples by class of the mean logits and given label, if the training did not see the label",
+            "once",
+            ("C", "C"),
+        ),
         **federated.RELABELED,
     },
     cite="Pleiss 2020",
@@ -46,7 +50,8 @@ def aum(evidence: "EstimatorInputs", *, epochs: Count = 10, percentile: Percenti
     on the standardized embeddings of the local samples, so no model is exchanged. A random part of the samples (or groups)
     gets an additional class. The margins of these samples show how wrong labels behave: samples with a margin below their
     percentile are flagged. A second training with another part judges the samples of the first part. Flagged samples have an
-    issue score above 0.5.
+    issue score above 0.5.  A note states if the networks predict the given labels of the samples with the additional class only
+    by chance: these are the labels that they did not see.
 
     Deviations from the paper: a small network on embeddings (above 64 values: their principal components) and Adam instead of
     a ResNet and SGD; a sample is flagged only if another class has the largest mean logit.
@@ -78,10 +83,10 @@ def judge_margins(
     """Reply counts by guessed and given label; keep the judgment of each sample."""
     points, labels = client.rows["input/embedding"].numpy(), client.y.numpy()
     rng, groups = stream(seed, "aum", client=client.id), federated.groups_of(client)
-    margin, guess = margins(points, labels, client.classes, rng, epochs, percentile, groups)
+    margin, guess, unseen = margins(points, labels, client.classes, rng, epochs, percentile, groups)
     flagged = (margin < 0) & (guess != labels)
     reply = federated.keep_judgment(client, 1 / (1 + np.exp(np.clip(margin, -700, 700))), flagged, guess)
-    return reply | {"margined": federated.table_of(guess, labels, client.classes)}
+    return reply | {"margined": federated.table_of(unseen[unseen >= 0], labels[unseen >= 0], client.classes)}
 
 
 def margins(
@@ -92,8 +97,10 @@ def margins(
     epochs: int = 10,
     percentile: float = 99.0,
     groups: np.ndarray | None = None,
-) -> tuple[np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Average the margins (n,) above the threshold, and find the classes (n,) of the mean logits.
+
+    The third array (n,) has the class of the mean logits of a sample with the additional class, -1 for other samples.
 
     Parameters
     ----------
@@ -109,12 +116,12 @@ def margins(
     from sklearn.decomposition import PCA
 
     if len(labels) < TRAININGS:
-        return np.zeros(len(labels)), np.array(labels)
+        return np.zeros(len(labels)), np.array(labels), np.full(len(labels), -1)
     points = np.asarray(points, np.float32)
     spread = points.std(0)
     points = ((points - points.mean(0)) / np.where(spread > 1e-9, spread, 1))[:, spread > 1e-9]
     if not points.shape[1]:
-        return np.zeros(len(labels)), np.array(labels)
+        return np.zeros(len(labels)), np.array(labels), np.full(len(labels), -1)
     if points.shape[1] > WIDE:
         most = min(COMPONENTS, max(10, len(points) // PER_COMPONENT), *points.shape)
         points = PCA(most, svd_solver="full").fit_transform(points)
@@ -122,11 +129,12 @@ def margins(
     group = np.arange(len(labels)) if groups is None else np.unique(groups, return_inverse=True)[1]
     count = int(group.max()) + 1
     if count < TRAININGS:
-        return np.zeros(len(labels)), np.array(labels)
+        return np.zeros(len(labels)), np.array(labels), np.full(len(labels), -1)
     size = max(1, count // (classes + 1))
     drawn = rng.permutation(count)[: TRAININGS * size].reshape(TRAININGS, size)
     parts = list(drawn) if groups is None else [np.flatnonzero(np.isin(group, part)) for part in drawn]
     total, seen, logits = np.zeros(len(labels)), np.zeros(len(labels)), np.zeros((len(labels), classes))
+    unseen = np.full(len(labels), -1)
     for part in parts:
         replaced_labels = np.array(labels)
         replaced_labels[part] = classes
@@ -135,7 +143,8 @@ def margins(
         total[others] += mean_margin[others] - np.percentile(mean_margin[part], percentile)
         seen[others] += 1
         logits[others] += mean_logits[others, :classes]
-    return total / np.maximum(seen, 1), logits.argmax(1)
+        unseen[part] = mean_logits[part, :classes].argmax(1)
+    return total / np.maximum(seen, 1), logits.argmax(1), unseen
 
 
 def _train(points, labels, classes, rng, epochs):

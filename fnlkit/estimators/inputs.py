@@ -162,7 +162,7 @@ class EstimatorInputs:
     def weigh_counts(self, counts: "np.ndarray | torch.Tensor", what: str) -> None:
         """Warn as `weigh` does, from counts of samples by guessed and given label, (C, C) or flat."""
         counts = np.asarray(counts).reshape(self.classes, self.classes)
-        total = counts.sum()
+        total = max(1, counts.sum())
         share = float(counts.trace() / total)
         chance = float((counts.sum(1) / total) @ (counts.sum(0) / total))
         if share <= chance + 3 * np.sqrt(max(chance * (1 - chance), 1e-12) / total):

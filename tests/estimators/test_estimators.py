@@ -383,7 +383,7 @@ def test_whole_groups_get_the_additional_class_of_aum(monkeypatch, count):
     seen, rng = [], np.random.default_rng(0)
     groups = np.arange(90) % count
     monkeypatch.setattr(aum, "_train", lambda x, labels, *rest: (seen.append(labels), (np.zeros(90), np.zeros((90, 4))))[1])
-    margin, guess = aum.margins(rng.normal(size=(90, 2)), rng.integers(0, 3, 90), 3, np.random.default_rng(1), groups=groups)
+    margin, guess, _ = aum.margins(rng.normal(size=(90, 2)), rng.integers(0, 3, 90), 3, np.random.default_rng(1), groups=groups)
     assert len(seen) == (2 if count > 1 else 0) and margin.shape == guess.shape == (90,)
     for labels in seen:
         additional = np.unique(groups[labels == 3])

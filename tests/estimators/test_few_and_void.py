@@ -75,10 +75,11 @@ def test_few_right_labels_do_not_exclude_wrong_ones(name, digits):
     assert found["estimate_client_level"].max() < 0.02 and (found["estimate_client_level_high"] > 0.2).all()
 
 
-@pytest.mark.parametrize("name", ["knn", "confident", "em"])
+@pytest.mark.parametrize("name", ["knn", "aum", "fedsums", "confident", "em"])
 def test_uninformative_input_gives_a_void_estimate(name, digits):
     rng, noisy, said = np.random.default_rng(0), federation(digits, 5), []
-    rows = {"embeddings": rng.normal(size=(1438, 4))} if name == "knn" else {"probabilities": rng.dirichlet(np.ones(10), 1438)}
+    embedded = name in ("knn", "aum", "fedsums")
+    rows = {"embeddings": rng.normal(size=(1438, 4))} if embedded else {"probabilities": rng.dirichlet(np.ones(10), 1438)}
     estimate(noisy, digits, name, say=said.append, **rows)
     assert any(text.startswith("void: ") and "by chance" in text for text in said), said
 
@@ -86,7 +87,8 @@ def test_uninformative_input_gives_a_void_estimate(name, digits):
 def test_informative_input_gives_no_void_estimate(digits):
     for model in ("none", "symmetric(eta=0.6)"):
         said = []
-        estimate(federation(digits, 5, model), digits, "knn", say=said.append)
+        for name in ("knn", "aum", "fedsums"):
+            estimate(federation(digits, 5, model), digits, name, say=said.append)
         assert not any("void" in text for text in said)
     evidence, said = EstimatorInputs(federation(digits, 5, "none"), digits, say=lambda text: said.append(text)), []
     evidence.weigh(np.full(1438, 3), "votes for one class")

@@ -97,7 +97,7 @@ def detect(name: str, samples: Samples, points: np.ndarray, p: np.ndarray, near:
     if name == "aum":
         from fnlkit.estimators.aum import margins
 
-        margin, guess = margins(points, labels, classes, stream(seed, "aum", client=samples.number), groups=samples.groups)
+        margin, guess, _ = margins(points, labels, classes, stream(seed, "aum", client=samples.number), groups=samples.groups)
         return (margin < 0) & (guess != labels)
     if near is None or not near.shape[1]:
         return np.zeros(len(labels), bool)
