@@ -60,7 +60,7 @@ def command(recipe: str | None, as_json: bool, latex: bool, tidy: str | None, dr
         return
     if latex and as_json:
         raise InputError("--json and --latex exclude each other; choose one")
-    latest, began = ["no run is finished"], time.monotonic()
+    latest, began = ["reading the data" if dry_run else "no run is finished"], time.monotonic()
 
     def say(text: str) -> None:
         latest[0] = text
@@ -71,7 +71,7 @@ def command(recipe: str | None, as_json: bool, latex: bool, tidy: str | None, dr
         result: Any = None if dry_run else plan.run(say)
     if dry_run:
         print_first([job.line for job in plan.jobs], "commands", 3)
-        suggest("reproduce", recipe, "-o", "runs")
+        suggest(*(word for word in sys.argv[1:] if word != "--dry-run"))
         return
     if tidy:
         write_tidy(result.tidy(), tidy)

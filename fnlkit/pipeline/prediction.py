@@ -6,7 +6,7 @@ from collections.abc import Callable
 from fnlkit.artifacts.run import Run
 from fnlkit.artifacts.sheets import Sheet
 from fnlkit.core.errors import InputError
-from fnlkit.pipeline.inputs import FilePath, Model
+from fnlkit.pipeline.inputs import FilePath, Model, is_path
 from fnlkit.results.predicted import describe_samples, probabilities
 
 
@@ -52,6 +52,8 @@ def predict(
     run = _open_run(run, trust)
     if data is None and not unlabeled:
         raise InputError("name DATA, or `unlabeled` for samples of the run's own data set that have no label")
+    if data is not None and not is_path(data):
+        raise InputError(f"is {type(data).__name__}; save it, as by np.save('new.npy', x), and give the path", parameter="data")
     source = None if data is None else os.fspath(data)
     samples, predicted = probabilities(run, source, unlabeled=unlabeled, skip_damaged=skip_damaged, say=say)
     words, labels = describe_samples(run)["class_names"], predicted.argmax(1).tolist()

@@ -135,6 +135,8 @@ def test_predict_and_export_from_python_are_the_commands(tmp_path):
         assert row[2] == str(row[1]) and row[3] == max(row[4:]) and sum(row[4:]) == pytest.approx(1)
     with pytest.raises(fnlkit.InputError, match="DATA"):
         fnlkit.predict(run)
+    with pytest.raises(fnlkit.InputError, match="`data` is ndarray; save it"):
+        fnlkit.predict(run, np.zeros((3, 8, 8, 1), np.uint8))
     assert fnlkit.export(tmp_path / "run.pt", tmp_path / "model.pt") is None and (tmp_path / "model.pt").exists()
     with pytest.raises(fnlkit.InputError, match="model.txt"):
         fnlkit.export(run, tmp_path / "model.txt")

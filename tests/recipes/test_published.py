@@ -175,6 +175,12 @@ def test_dry_run_lines_are_independent(tmp_path):
     assert len({re.search(r"-o (\S+)$", line)[1] for line in found}) == 11
 
 
+def test_a_dry_run_suggests_the_same_command_without_it(tmp_path, monkeypatch):
+    words = ["fnlkit", "reproduce", "fedcorr/table10", "--only", "lenet, 0.6, 0.5", "--seeds", "1", "-o", "my runs"]
+    monkeypatch.setattr("sys.argv", [*words, "--dry-run"])
+    assert f"next: {shlex.join(words)}\n" in succeed(shlex.join([*words, "--dry-run"]), tmp_path).stderr
+
+
 def test_a_row_runs_resumes_and_gets_its_verdict(tmp_path):
     """Real processes, which is what runs a table: a row of FedCorr's, shortened, on digits in place of CIFAR-10."""
     line = (
