@@ -195,6 +195,9 @@ def suggest(*words: str, output: str = "") -> None:
     output : str
         The file that the command wrote; ``-`` is a pipe.
     """
+    loader = click.get_current_context().params.get("dataset")  # a file that names the user's code does not run it
+    if words[0] in ("audit", "train", "evaluate") and isinstance(loader, str) and ".py:" in loader:
+        words = (*words, "--dataset", loader)
     if output != "-":
         console().print(printable(f"next: fnlkit {shlex.join(words)}"), style="dim", soft_wrap=True)
 

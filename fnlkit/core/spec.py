@@ -143,6 +143,8 @@ def parse(text: str | Spec, option: str = "spec") -> Spec:
     except (SyntaxError, ValueError, RecursionError, MemoryError):  # of texts that no one writes: thousands of brackets
         pass
     hint = f"; `fnlkit methods {unnamed[1]}` lists the keys" if (unnamed := _UNNAMED.match(text)) else ""
+    if " " in (name := text.strip().partition("(")[0]) and ".py:" in name:
+        hint = f'; a file name with spaces needs quotes of its own, "{name}"'
     raise InputError(f"{option}: cannot read {text!r}; write name(key=value, ...){hint}")
 
 

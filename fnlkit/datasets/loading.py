@@ -122,8 +122,10 @@ def load(
         except InputError as error:
             if path.suffix.lower() == ".npz":
                 raise
+            if path.suffix == ".py":
+                raise InputError(f"data set {text}: write {text}:NAME, a function in it that returns arrays") from error
             raise InputError(f"{error}; a table ends in {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}") from error
-    if text.endswith((".npz", "/", *ENDINGS)) or "/" in text.partition("(")[0]:
+    if text.endswith((".npz", "/", *ENDINGS)) or ("/" in text.partition("(")[0] and ".py:" not in text):
         shown = text if len(text) < 1000 else f"{text[:100]}... ({len(text):,} characters)"
         raise InputError(f"data set {shown}: no such file or folder")
     spec = parse(text, "DATA" if of_site else "`dataset`")

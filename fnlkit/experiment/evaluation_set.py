@@ -72,7 +72,7 @@ class EvaluationSet:
         for name, number in numbers.items():
             if not isinstance(number, (int, float, np.number)) or not np.isfinite(number):
                 raise InputError(
-                    f"{self.measure_name}: returned {number!r} for {name!r}; return finite numbers", parameter="measure"
+                    f"{self.measure_name}: returned {number!r:.60} for {name!r}; return finite numbers", parameter="measure"
                 )
             if not str(name).isidentifier() or name in RESERVED:
                 raise InputError(f"{self.measure_name}: {name!r} cannot be a column; choose another name", parameter="measure")

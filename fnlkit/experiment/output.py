@@ -146,9 +146,14 @@ def metrics_file(
     if path is None:
         yield lambda row: None
         return
-    handle = open(path, "w", encoding="utf-8")
+    handle = open(path, "a", encoding="utf-8")
+    replaces = not _device(path)  # up to the first row, the file has the rows of the run that is replaced
 
     def write(row: dict[str, Any]) -> None:
+        nonlocal replaces
+        if replaces:
+            handle.truncate(0)
+            replaces = False
         handle.write(json.dumps(row) + "\n")
         handle.flush()
 

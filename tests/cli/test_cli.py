@@ -88,6 +88,7 @@ def test_a_group_without_a_command_prints_help(words, tmp_path):
         ("fnlkit partition --scheme 'shards(per_client=1e400)'", "'per_client' is inf; write a whole number"),
         (f"fnlkit partition --scheme 'dirichlet(alpha={'9' * 400})'", "'alpha' is too large; write a number below 2^63"),
         ("fnlkit inject-noise {noisy} --noise 'symmetric(0.3)'", "`fnlkit methods symmetric` lists the keys"),
+        ("fnlkit train --loss 'my files/a.py:x(b=1)' {noisy}", 'quotes of its own, "my files/a.py:x"'),
         ("fnlkit train --rounds many {noisy}", "'many' is not a valid integer"),
         ("fnlkit train --engine warp {noisy}", "unknown engine 'warp'"),
         ("fnlkit train {noisy} --resume {noisy}", "noisy.npz"),

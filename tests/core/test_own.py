@@ -231,9 +231,26 @@ def test_a_user_loads_a_data_set(tmp_path):
     # A file that names a loader does not run it.
     for line in (train, "fnlkit evaluate run.pt", "fnlkit audit fed.npz -o a.npz"):
         refuse(line, tmp_path, "a loader of yours: reading it runs that code")
+    # It can lie in another folder, and the next command names it.
+    (tmp_path / "my code").mkdir()
+    shutil.copy(tmp_path / "mine.py", tmp_path / "my code/mine.py")
+    spec = '"my code/mine.py:blobs"(samples=60)'
+    there = succeed(f"fnlkit partition --clients 2 --labels observed --dataset '{spec}' -o there.npz", tmp_path)
+    assert there.stderr.splitlines()[-1].endswith(f"--dataset '{spec}'")
+    refuse("fnlkit partition --dataset mine.py", tmp_path, "write mine.py:NAME")
     refuse("fnlkit partition --dataset mine.py:nothing", tmp_path, "returned int; return arrays x_train")
     refuse("fnlkit partition --dataset 'mine.py:blobs(samplse=3)'", tmp_path, "did you mean 'samples'?")
     refuse("fnlkit train n.npz --dataset 'mine.py:blobs(samples=60, shift=2.0)' -o run.pt", tmp_path, "--dataset")
+
+
+def test_a_run_that_fails_before_its_first_row_keeps_the_rows_of_the_run_in_its_place(folder):
+    succeed(TRAIN, folder)
+    before = (folder / "run.metrics.jsonl").read_bytes()
+    (folder / "scores.py").write_text("def bad(probs, labels):\n    return probs\n")
+    done = refuse(f"{TRAIN} --overwrite --measure scores.py:bad", folder, "return finite numbers")
+    assert (folder / "run.metrics.jsonl").read_bytes() == before and len(done.stderr.splitlines()[-1]) < 200
+    succeed(f"{TRAIN} --overwrite", folder)
+    assert (folder / "run.metrics.jsonl").read_bytes().count(b"\n") == before.count(b"\n")
 
 
 def test_a_user_measures_each_evaluated_model(folder):
