@@ -71,5 +71,3 @@ def _lines(report, full):
     for cache in report["caches"]:
         state = "" if cache["writable"] else "CANNOT BE WRITTEN, set FNLKIT_CACHE or NUMBA_CACHE_DIR; "
         yield f"{cache['what']}: {cache['folder']} ({state}{cache['free_bytes'] / 1e9:,.1f} GB free)"
-    for name, missing in report["extras"].items() if full else ():
-        yield f"extra {name}: {'missing ' + ', '.join(missing) if missing else 'installed'}"

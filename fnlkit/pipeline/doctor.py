@@ -19,7 +19,7 @@ ROUNDING = 1e-3
 
 
 def examine(*, test: bool = True) -> dict[str, Any]:
-    """Examine packages, extras, machine, caches and GPUs, and with `test` the engines, as plain values.
+    """Examine packages, machine, caches and GPUs, and with `test` the engines, as plain values.
 
     ``broken`` contains a sentence for each failure.
     """
@@ -31,7 +31,6 @@ def examine(*, test: bool = True) -> dict[str, Any]:
     devices, why, capability = _look_at_torch()
     findings: dict[str, Any] = {
         "packages": packages(broken),
-        "extras": {name: _missing(name) for name in metadata.metadata("fnlkit").get_all("Provides-Extra") or []},
         "machine": {"system": platform.platform(), "cores": os.cpu_count(), "cpu_capability": capability},
         "caches": [{"what": what, "folder": str(folder), **_space(Path(folder))} for what, folder in folders.items()],
         "gpu": {"devices": devices, "why": why},
@@ -58,28 +57,20 @@ def packages(broken: list[str]) -> dict[str, str | None]:
 
     A library of the core that is missing, and any that is too old or too new, is reported as broken.
     """
+    from packaging.requirements import Requirement
+
     versions: dict[str, str | None] = {"fnlkit": metadata.version("fnlkit"), "python": platform.python_version()}
-    core = _needs("")
-    for need in [*core, *_needs("train")]:
+    for need in map(Requirement, metadata.requires("fnlkit") or []):
+        core, train = (need.marker is None or need.marker.evaluate({"extra": extra}) for extra in ("", "train"))
+        if not train:
+            continue
         versions[need.name] = installed = _version(need.name)
-        if installed is None and need not in core:
+        if installed is None and not core:
             continue
         if installed is None or not need.specifier.contains(installed, prereleases=True):
             state = f"is {installed}, fnlkit needs {need.specifier}" if installed else "is not installed"
             broken.append(f"{need.name} {state}; pip install '{need}'")
     return versions
-
-
-def _needs(extra):
-    from packaging.requirements import Requirement
-
-    needs = map(Requirement, metadata.requires("fnlkit") or [])
-    of_extra = [need for need in needs if need.marker is None or need.marker.evaluate({"extra": extra})]
-    return [need for need in of_extra if not extra or (need.marker and not need.marker.evaluate({"extra": ""}))]
-
-
-def _missing(extra):
-    return [need.name for need in _needs(extra) if _version(need.name) is None]
 
 
 def _version(name):

@@ -59,13 +59,6 @@ def test_a_library_that_does_not_fit_is_broken(library, version, words, monkeypa
     assert facts["engines"] == []
 
 
-def test_a_missing_library_of_an_extra_is_listed(monkeypatch, tmp_path):
-    before = doctor._version
-    monkeypatch.setattr(doctor, "_version", lambda name: None if name == "pytest" else before(name))
-    assert "pytest" in json.loads(succeed("fnlkit doctor --no-test --json", tmp_path).stdout)["extras"]["test"]
-    assert "extra test: missing pytest" in fnlkit("fnlkit doctor --no-test -v", tmp_path).stdout
-
-
 @pytest.mark.slow
 def test_compile_covers_every_kernel():
     """In a process of its own, because kernels that another test has called would count."""
