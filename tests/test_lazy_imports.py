@@ -87,20 +87,6 @@ def test_a_table_needs_neither_torch_nor_torchvision_nor_faiss(table):
     assert {*torch.load(table / "run.pt", weights_only=True)} == {"kind", "meta", "sha256", "tensors"}
 
 
-def test_the_pipe_needs_neither_faiss_nor_torchvision_nor_the_compiler_of_torch(tmp_path):
-    done = without(
-        "faiss,torchvision",
-        tmp_path,
-        "partition --clients 4 -o clean.npz",
-        "inject-noise clean.npz -o noisy.npz",
-        "estimate-noise noisy.npz --estimator confident(folds=2) --rounds 1 --epochs 1 --apply relabel -o judged.npz",
-        "train judged.npz --rounds 1 --epochs 1 --batch-size 60 --engine sequential -o run.pt",
-        "evaluate run.pt",
-        after="assert 'torch._dynamo' not in sys.modules\n",
-    )
-    assert done.returncode == 0 and "accuracy" in done.stdout, done.stderr
-
-
 def test_neighbors_without_faiss_are_those_of_faiss(monkeypatch):
     """A large site, in float32; distances that are equal up to rounding do not occur in these numbers."""
     rng = np.random.default_rng(5)

@@ -1,4 +1,4 @@
-"""What works on systems without fork and POSIX modules, with unusual paths, line ends and consoles."""
+"""What works on systems without fork, POSIX modules, faiss and torchvision, with unusual paths, line ends and consoles."""
 
 import os
 import platform
@@ -18,7 +18,7 @@ SHORT = "--rounds 2 --fraction 0.5 --epochs 1"
 
 
 def without_posix(*lines, folder, **environment):
-    """Run commands, until one fails, in a process without POSIX modules and calls."""
+    """Run commands, until one fails, without POSIX modules and calls, faiss, torchvision and the compiler of torch."""
     return subprocess.run(
         [sys.executable, "-m", "tests.without_posix", *lines],
         cwd=folder, env=ENVIRONMENT | {"PYTHONPATH": str(ROOT)} | environment, stdin=subprocess.DEVNULL,
@@ -34,11 +34,11 @@ def folder(tmp_path_factory):
 
 RECIPE = (
     'title = "small"\ndataset = "digits"\nseeds = [0]\nmethods = ["fedavg"]\n[train]\nrounds = 2\nfraction = 0.5\n'
-    '[[regime]]\nname = "one"\nsteps = ["partition --clients 4"]\n'
+    'engine = "sequential"\n[[regime]]\nname = "one"\nsteps = ["partition --clients 4"]\n'
 )
 
 
-def test_the_pipeline_gives_the_same_bytes_without_posix_modules_and_refuses_the_engine_of_processes(folder):
+def test_the_pipeline_gives_the_same_bytes_without_posix_modules_and_faiss_and_refuses_the_engine_of_processes(folder):
     """Also a recipe, whose run is a process of its own, in the same process because each start imports torch."""
     (folder / "small.toml").write_text(RECIPE, encoding="utf-8")
     lines = [

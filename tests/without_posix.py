@@ -1,4 +1,5 @@
-"""Run commands as on a system without fork, POSIX modules and POSIX calls: python -m tests.without_posix COMMAND ...
+"""Run commands as on a system without fork, POSIX modules and calls, faiss, torchvision and the compiler of torch:
+python -m tests.without_posix COMMAND ...
 
 As on Windows, open files cannot be renamed or removed, and processes start with `spawn`.
 """
@@ -44,7 +45,8 @@ def _of_closed_files(call):
 
 
 def restrict():
-    """Remove what Windows lacks from this process."""
+    """Remove what Windows lacks, two libraries and the compiler of torch from this process."""
+    sys.modules.update(dict.fromkeys(("faiss", "torchvision", "torch._dynamo")))
     builtins.__import__ = _without_modules
     for module, names in _CALLS.items():
         for name in names:

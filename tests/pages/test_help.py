@@ -50,13 +50,15 @@ ELSEWHERE = ("site", "sites", "demo")
 
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ELSEWHERE])
-def test_the_examples_run(name, folder):
+def test_the_examples_run(name, folder, request):
     lines = examples(group.get_command(None, name))
     assert lines
     if name == "plot":
         pytest.importorskip("matplotlib", reason="needs the extra `plot`")
     if name == "flower-app":
         pytest.importorskip("flwr", reason="needs the extra `flower`")
+    if name == "export":
+        request.getfixturevalue("exported")
     for line in lines:
         if line.startswith("fnlkit review"):
             (_decide if " import " in line else _take_away)(folder / "review")
