@@ -167,7 +167,7 @@ def _must_be_a_file(path):
 
 
 def commit(path: str | os.PathLike[str], made: Release) -> list[Release]:
-    """Add a Release to a ledger unless present, and return all releases in the file.
+    """Add a Release of its data set to a ledger unless present, and return all releases in the file.
 
     When this function returns, the release is on the disk; call it before any data is sent.  Protected updates with more rounds
     replace their earlier entry.
@@ -186,11 +186,11 @@ def commit(path: str | os.PathLike[str], made: Release) -> list[Release]:
     _must_be_a_file(path)
     try:
         os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-        lock = f"{os.fspath(path)}.lock"
+        lock = f"{os.path.realpath(path)}.lock"
         open(lock, "ab").close()  # raises if FileLock would retry forever
         with FileLock(lock, timeout=PATIENCE):
             known = read_ledger(path)
-            if any(other.id == made.id for other in known):
+            if any((other.id, other.data) == (made.id, made.data) for other in known):
                 return known
             known.append(made)
             saving.write_bytes([_text(known)], path)

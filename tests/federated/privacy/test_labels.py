@@ -8,6 +8,7 @@ import types
 import numpy as np
 import pytest
 import torch
+from filelock import FileLock
 
 from fnlkit import datasets
 from fnlkit.artifacts import ledger
@@ -177,6 +178,25 @@ def test_the_ledger_adds_up_and_keeps(tmp_path):
     assert spent(runs[0], known=known) == (2, pytest.approx(1.62))
     assert spent(run_of(7, given=(0, 1, 2, 0, 1), held=(1, 2)), known=known) == (3, pytest.approx(3 * 0.81))
     assert b"given" not in path.read_bytes() and b"labels" not in path.read_bytes()
+
+
+def test_equal_labels_of_another_data_set_are_another_entry(tmp_path):
+    """The second of two sizes of one folder had no entry, and its training ended with a KeyError."""
+    path, one, other = tmp_path / "l", *(privacy.releases(run_of(0, data=name))[0] for name in ("small", "large"))
+    assert one.id == other.id and len(ledger.commit(path, one)) == 1 and len(ledger.commit(path, other)) == 2
+    assert len(ledger.commit(path, other)) == 2
+    for name in ("small", "large"):
+        assert "released once" in privacy.sum_costs(ledger.read_ledger(path), name)["label_statement"]
+
+
+def test_a_link_to_a_ledger_has_the_lock_of_the_ledger(tmp_path, monkeypatch):
+    (tmp_path / "link").symlink_to(tmp_path / "ledger")
+    monkeypatch.setattr(ledger, "PATIENCE", 0.1)
+    made = privacy.releases(run_of(0))[0]
+    with FileLock(tmp_path / "ledger.lock"), pytest.raises(InputError, match="link: .*lock"):
+        ledger.commit(tmp_path / "link", made)
+    ledger.commit(tmp_path / "link", made)
+    assert len(ledger.read_ledger(tmp_path / "ledger")) == 1
 
 
 def test_a_ledger_that_was_changed_is_refused(tmp_path):
