@@ -13,6 +13,7 @@ from fnlkit.cli.plumbing import (
     console,
     dataset_option,
     emit,
+    must_differ,
     need_input,
     output_option,
     seed_option,
@@ -40,6 +41,7 @@ def command(file: str | None, dataset: str | None, noise: str | None, seed: int,
     Example:
       fnlkit partition | fnlkit inject-noise --noise 'symmetric(eta=0.4)' --seed 1 -o noisy.npz
     """
+    must_differ({"-o": output}, file)
     if file is None and dataset is not None:
         noisy = fnlkit.inject_noise(dataset, noise, seed=seed, say=caution)
     else:

@@ -57,7 +57,7 @@ def lay_out(x: np.ndarray | Rows, name: str, rate: int, layout: str = "") -> tup
         x = _through(x, partial(_floats, name=name))
     elif x.dtype.kind not in "iu":
         raise InputError(f"`{name}` is {x.dtype}; expected uint8, int16 or floats")
-    if not x.shape or not len(x):
+    if not x.shape or not x.size:
         raise InputError(f"`{name}` is empty")
     if rate:
         if x.ndim != 2 or (x.dtype.kind != "f" and x.dtype != np.int16):

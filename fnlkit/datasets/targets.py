@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fnlkit.core.errors import InputError
+from fnlkit.core.errors import InputError, nearest
 from fnlkit.datasets.labels import classes_of, doubts
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def read_targets(
         If the task is another one, or if the labels are no classes.
     """
     if task not in ("", "classification"):
-        raise InputError(f"task {task!r} is not supported; {OTHERS}")
+        raise InputError(f"task {task!r} is not supported{nearest(str(task), ['classification'])}; {OTHERS}")
     if not task:
         _must_be_classes(table, column)
     texts, known = table.texts(column), () if true is None else table.texts(true)

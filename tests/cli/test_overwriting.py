@@ -24,6 +24,7 @@ FILES = ("fed.npz", "run.pt", "votes.csv", "data.csv")
         ("predict run.pt data.csv -o data.csv", "-o data.csv"),
         ("predict run.pt data.csv -o run.pt", "-o run.pt"),
         ("report run.pt -o run.pt", "-o run.pt"),
+        ("inject-noise fed.npz -o fed.npz", "-o fed.npz"),  # a repeated command would add noise to noise
     ],
 )
 def test_no_file_is_written_over(words, option, tmp_path):

@@ -84,6 +84,7 @@ def test_fields_and_names_of_an_npz(tmp_path):
         (dict(x_train=np.full((6, 4, 5, 3), np.nan), x_test=np.zeros((3, 4, 5, 3))), "`x_train` contains NaN"),
         (dict(x_train=np.zeros((6, 4, 5, 3), np.int32)), "`x_train` is int32"),
         (dict(x_train=np.zeros((0, 4, 5, 3), np.uint8)), "`x_train` is empty"),
+        (dict(x_train=np.zeros((6, 0), np.float32)), "`x_train` is empty"),
         (dict(class_names=np.array(["a", "b"])), "`class_names` has 2 names but labels go up to 2"),
         (dict(sample_rate=np.int64(8000)), "with sample_rate expected int16 or float waves"),
     ],

@@ -344,6 +344,8 @@ def test_numbers_to_predict_are_no_classes(tmp_path):
         datasets.load(table(tmp_path / "s.csv", ["Edema|Effusion", "Edema"] * 20))
     with pytest.raises(InputError, match="t.csv: column 'label'"):
         datasets.load(f'manifest(file="{table(tmp_path / "t.csv", target)}", task=classification)')
+    with pytest.raises(InputError, match="did you mean 'classification'"):
+        datasets.load(f'manifest(file="{tmp_path / "t.csv"}", task=clasification)')
     x, y = rng.normal(size=(300, 4)), np.arange(300) // 2
     np.savez(tmp_path / "d.npz", x_train=x, y_train=y * 2 % 151, x_test=x, y_test=y)
     with pytest.raises(InputError, match="d.npz: 15. different labels"):
