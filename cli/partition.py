@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 import fnlkit
+from fnlkit.artifacts import files
 from fnlkit.artifacts.federation import Federation
 from fnlkit.cli.dataclass_options import options_of
 from fnlkit.cli.plumbing import (
@@ -48,6 +49,7 @@ def command(file: str | None, dataset: str | None, output: str, as_json: bool, *
     """
     if as_json and output == "-":
         raise InputError("--json prints the report on stdout; name the file of the federation with -o")
+    files.must_spare_data(output, dataset)
     notes: list[str] = []
     facts: dict[str, Any] = {}
     source: Any = dataset or "digits"

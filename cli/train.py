@@ -55,6 +55,7 @@ def command(ctx: click.Context, file: str, output: str, **options: Any) -> None:
       fnlkit partition | fnlkit inject-noise | fnlkit train --method fedcorr --rounds 20 -o run.pt
     """
     must_not_overwrite(file, output, "federation")
+    must_not_overwrite(file, options["metrics"], "federation", "--metrics")
     if output == "-" and sys.stdout.isatty():
         raise InputError("a run is not written to a terminal; add -o run.pt, or pipe into `fnlkit evaluate`")
     chosen = {name: v for name, v in options.items() if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT}

@@ -239,11 +239,16 @@ def write(artifact: Artifact, target: str | os.PathLike[str], *, format: str = "
     OSError
         If the machine cannot store the file (disk full, read-only).
     """
-    if os.path.isfile(target):
-        for path in _words_of(artifact.meta.get("dataset")):
+    must_spare_data(target, artifact.meta.get("dataset"))
+    write_bytes(encode(artifact, format=format), target)
+
+
+def must_spare_data(target: str | os.PathLike[str] | None, dataset: str | None) -> None:
+    """Raise InputError if a file that is to be written is the file of a data set, given by its name or spec."""
+    if target is not None and os.path.isfile(target):
+        for path in _words_of(dataset):
             if os.path.isfile(path) and os.path.samefile(path, target):
                 raise InputError(f"{display_path(target)}: contains the data set and would be overwritten; choose another name")
-    write_bytes(encode(artifact, format=format), target)
 
 
 def _words_of(dataset):

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
+from fnlkit.artifacts import files
 from fnlkit.artifacts.provenance import provenance
 from fnlkit.core import presets
 from fnlkit.core.options import keywords_of, pick
@@ -109,6 +110,8 @@ def train(federation: Labels, method: str | None = None, **options: Any) -> Trai
     ledger = given.ledger
     rows = metrics_path(target, run.metrics and os.fspath(run.metrics))
     must_differ({"`output`": target, "`metrics`": rows, "`ledger`": ledger, "`privacy_key`": run.privacy_key})
+    for path in (target, rows):
+        files.must_spare_data(path, federation.dataset)
     arrange(federation, needs & {"truth"}, settings.method)
     with lock_output(target), lock_output(rows, "`metrics`"):
         if not run.overwrite:

@@ -24,6 +24,8 @@ FILES = ("fed.npz", "run.pt", "votes.csv", "data.csv")
         ("predict run.pt data.csv -o data.csv", "-o data.csv"),
         ("predict run.pt data.csv -o run.pt", "-o run.pt"),
         ("report run.pt -o run.pt", "-o run.pt"),
+        ("partition --dataset fed.npz -o fed.npz", "fed.npz"),  # before the data are read
+        ("train fed.npz --metrics fed.npz -o new.pt", "--metrics fed.npz"),
         ("inject-noise fed.npz -o fed.npz", "-o fed.npz"),  # a repeated command would add noise to noise
     ],
 )
@@ -48,4 +50,8 @@ def test_a_federation_is_not_written_over_its_data_set(dataset, tmp_path, monkey
         federation.write("data.npz")
     federation.write("fed.npz")
     federation.write("fed.npz")
+    for option in ("output", "metrics"):  # the numbers of rounds replaced the data
+        with pytest.raises(InputError, match="contains the data set"):
+            fnlkit.train("fed.npz", "fedavg", rounds=1, say=None, **{"output": "run.pt", option: "data.npz"})
+    assert not Path("run.pt").exists()
     assert Path("data.npz").read_bytes() == before
