@@ -3,7 +3,7 @@
 Rationale
 ---------
 Each lane of a vector has a row of its own: the rows of a block are transposed, and comparisons need no search within a
-vector. Short rows, of ten classes, leave no lane unused.
+vector. Short rows leave no lane unused: ten classes are transposed as eight and two, so that nothing after a row is read.
 """
 
 from __future__ import annotations
@@ -13,8 +13,21 @@ from typing import Any
 import numpy as np
 
 from fnlkit._kernels._compile import inline, kernel
-from fnlkit._kernels.lanes import at_least, at_most, below, choose, gather_tile, larger, load, smaller, splat, store
+from fnlkit._kernels.lanes import (
+    at_least,
+    at_most,
+    below,
+    choose,
+    gather_columns,
+    gather_tile,
+    larger,
+    load,
+    smaller,
+    splat,
+    store,
+)
 
+gather_half, gather_quarter, gather_eighth, gather_one = map(gather_columns, (2, 4, 8, 16))
 # Largest deviation of the sum of a row from 1, and of a probability below 0, for rounding.
 SUM_SLACK, LOW_SLACK = 1e-2, 1e-6
 
@@ -26,12 +39,24 @@ def transpose_rows(probs: np.ndarray, classes: int, first: int, last: int, start
     `columns` has width * (classes rounded up to whole vectors) entries; those after the last class are unspecified.  `starts`
     has the multiples of `classes`.
     """
-    width = 64 // probs.itemsize
-    if first + width <= last and first * classes + starts[width - 1] + len(columns) // width <= len(probs):
-        for at in range(0, classes, width):
+    width, at = 64 // probs.itemsize, 0
+    if first + width <= last:
+        while at + width <= classes:
             gather_tile(probs, starts, first * classes + at, columns, at * width)
+            at += width
+        if classes & width >> 1:
+            gather_half(probs, starts, first * classes + at, columns, at * width)
+            at += width >> 1
+        if classes & width >> 2:
+            gather_quarter(probs, starts, first * classes + at, columns, at * width)
+            at += width >> 2
+        if classes & width >> 3:
+            gather_eighth(probs, starts, first * classes + at, columns, at * width)
+            at += width >> 3
+        if at < classes:
+            gather_one(probs, starts, first * classes + at, columns, at * width)
         return
-    for lane in range(width):  # an incomplete block, or one near the end of the array, where a tile would read after it
+    for lane in range(width):  # an incomplete block
         row = min(first + lane, last - 1) * classes
         for c in range(classes):
             columns[c * width + lane] = probs[row + c]

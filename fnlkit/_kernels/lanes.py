@@ -387,15 +387,18 @@ def exponents(typingctx: Any, a: Any) -> tuple[Any, Callable[..., Any]]:
 
 
 def _transpose(builder, rows):
-    """Return the columns of a square tile as vectors: swap blocks of half the width, then a quarter, and so on."""
-    width = len(rows)
-    rows, distance = list(rows), width // 2
+    """Return the columns of square tiles as vectors: swap blocks of half the width, then a quarter, and so on.
+
+    The vectors have a row of one tile, or the rows of several tiles one after the other.
+    """
+    width = rows[0].type.count
+    rows, distance = list(rows), len(rows) // 2
     kind = ir.VectorType(ir.IntType(32), width)
     while distance:
         # LLVM numbers the lanes of the second vector from `width` on.
         upper = ir.Constant(kind, [lane + width - distance if lane & distance else lane for lane in range(width)])
         lower = ir.Constant(kind, [lane + width if lane & distance else lane + distance for lane in range(width)])
-        for i in range(width):
+        for i in range(len(rows)):
             if not i & distance:
                 pair = rows[i], rows[i + distance]
                 rows[i], rows[i + distance] = (builder.shuffle_vector(*pair, order) for order in (upper, lower))
@@ -409,22 +412,47 @@ def _starts(context, builder, kind, starts, offset, width):
     return [builder.add(start, offset) for start in each]
 
 
-@intrinsic
-def gather_tile(typingctx: Any, array: Any, starts: Any, offset: Any, tile: Any, at: Any) -> tuple[Any, Callable[..., Any]]:
-    """Write array[starts[i] + offset + j] to tile[at + j * width + i], for i and j in 0..width-1."""
-    lanes = Lanes(array.dtype)
+def gather_columns(share: int) -> Any:
+    """Return a function that copies width / `share` columns of an array, at least one.
 
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        vector = context.get_value_type(lanes)
-        align = lanes.number.bitwidth // 8
-        places = _starts(context, builder, starts, args[1], args[2], lanes.width)
-        rows = [builder.load(_pointer(context, builder, array, args[0], p, vector), align=align) for p in places]
-        for j, column in enumerate(_transpose(builder, rows)):
-            place = builder.add(args[4], ir.Constant(_INT, j * lanes.width))
-            builder.store(column, _pointer(context, builder, tile, args[3], place, vector), align=align)
-        return context.get_dummy_value()
+    It writes array[starts[i] + offset + j] to tile[at + j * width + i], for i in 0..width-1 and j in 0..width/share-1.
+    """
 
-    return types.void(array, starts, types.intp, tile, types.intp), codegen
+    @intrinsic
+    def gather(typingctx: Any, array: Any, starts: Any, offset: Any, tile: Any, at: Any) -> tuple[Any, Callable[..., Any]]:
+        lanes = Lanes(array.dtype)
+        columns = max(1, lanes.width // share)
+
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            vector, number = context.get_value_type(lanes), context.get_value_type(lanes.number)
+            align = lanes.number.bitwidth // 8
+            piece = ir.VectorType(number, columns) if columns > 1 else number
+            places = _starts(context, builder, starts, args[1], args[2], lanes.width)
+            parts = [builder.load(_pointer(context, builder, array, args[0], p, piece), align=align) for p in places]
+            # Row r, r + columns, r + 2 columns, ... as one vector.
+            rows = [_join(builder, parts[r::columns]) for r in range(columns)]
+            for j, column in enumerate(_transpose(builder, rows)):
+                place = builder.add(args[4], ir.Constant(_INT, j * lanes.width))
+                builder.store(column, _pointer(context, builder, tile, args[3], place, vector), align=align)
+            return context.get_dummy_value()
+
+        return types.void(array, starts, types.intp, tile, types.intp), codegen
+
+    return gather
+
+
+def _join(builder, parts):
+    """Return numbers, or the lanes of vectors, one after the other in one vector; their number is a power of two."""
+    if not isinstance(parts[0].type, ir.VectorType):
+        single = ir.VectorType(parts[0].type, 1)
+        parts = [builder.insert_element(ir.Constant(single, ir.Undefined), part, ir.IntType(32)(0)) for part in parts]
+    while len(parts) > 1:
+        order = ir.Constant(ir.VectorType(ir.IntType(32), 2 * parts[0].type.count), list(range(2 * parts[0].type.count)))
+        parts = [builder.shuffle_vector(a, b, order) for a, b in zip(parts[::2], parts[1::2], strict=True)]
+    return parts[0]
+
+
+gather_tile = gather_columns(1)
 
 
 @intrinsic
