@@ -66,7 +66,7 @@ def run(work: Callable[..., Any], pieces: Iterable[Any], threads: int) -> list[A
     return results
 
 
-def even(total: int, parts: int) -> list[tuple[int, int]]:
-    """Return bounds (start, stop) of at most `parts` ranges of nearly equal length that cover range(total)."""
+def even(total: int, parts: int, first: int = 0) -> list[tuple[int, int]]:
+    """Return bounds (start, stop) of at most `parts` ranges of nearly equal length that cover `total` numbers from `first`."""
     parts = max(1, min(parts, total))
-    return [(total * i // parts, total * (i + 1) // parts) for i in range(parts)]
+    return [(first + total * i // parts, first + total * (i + 1) // parts) for i in range(parts)]

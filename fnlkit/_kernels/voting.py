@@ -187,6 +187,7 @@ def vote_products(
 @kernel
 def vote_neighbors(
     neighbors: np.ndarray,
+    first: int,
     labels: np.ndarray,
     groups: np.ndarray,
     classes: int,
@@ -197,7 +198,7 @@ def vote_neighbors(
     votes: np.ndarray,
     shares: np.ndarray,
 ) -> None:
-    """Write votes and shares of the samples start..stop, given their neighbors (n, k or more), nearest first.
+    """Write votes and shares of the samples start..stop, given neighbors of sample `first` and the next, nearest first.
 
     Neighbors of the same group (n,) do not vote; of the others, the first k do.  `groups` is empty if there are none.
     """
@@ -206,7 +207,7 @@ def vote_neighbors(
         tally[:] = 0
         used = 0
         for j in range(neighbors.shape[1]):
-            other = neighbors[i, j]
+            other = neighbors[i - first, j]
             if used < k and (len(groups) == 0 or other == i or groups[other] != groups[i]):
                 tally[labels[other]] += 1
                 used += 1

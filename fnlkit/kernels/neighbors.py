@@ -28,6 +28,8 @@ from fnlkit.kernels import checks
 T = TypeVar("T")
 # Largest client for which a separate matrix of products is faster (measured at 16 to 1,280 dimensions).
 LARGEST_PRODUCT = 4096
+# Number of neighbors that are in memory at once: a large group needs as many for each sample.
+AT_ONCE = 2**25
 
 
 def origin(points: np.ndarray) -> np.ndarray:
@@ -281,8 +283,8 @@ def vote_by_index(
     # All others of the largest group can be nearer than the first neighbor of another group.
     largest = int(np.unique(groups, return_counts=True)[1].max()) - 1 if len(groups) else 0
     wanted = min(k + largest, len(points) - (not include_self))
-    neighbors = nearest(points, wanted, include_self=include_self, threads=threads)
-    pieces = even(len(labels), threads)
-    vote = compiled.vote_neighbors
-    run(lambda a, b: vote(neighbors, labels, groups, classes, k, draws, a, b, votes, shares), pieces, threads)
+    for first, last in even(len(labels), -(-len(labels) * wanted // AT_ONCE)):
+        neighbors = nearest(points, wanted, rows=np.arange(first, last), include_self=include_self, threads=threads)
+        vote = functools.partial(compiled.vote_neighbors, neighbors, first, labels, groups, classes, k, draws)
+        run(lambda a, b, vote=vote: vote(a, b, votes, shares), even(last - first, threads, first), threads)
     return votes, shares

@@ -272,6 +272,7 @@ def test_votes_of_a_large_set_equal_those_of_products(monkeypatch, count, includ
     how = {"k": 7, "client_offsets": offsets, "groups": groups, "include_self": include_self}
     expected = kernels.knn_vote(points, labels, **how)
     monkeypatch.setattr(neighbors, "LARGEST_PRODUCT", 100)
+    monkeypatch.setattr(neighbors, "AT_ONCE", 1000)  # many blocks of samples
     for found, correct in zip(kernels.knn_vote(points, labels, **how), expected, strict=True):
         np.testing.assert_array_equal(found, correct)
 
