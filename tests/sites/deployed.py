@@ -97,7 +97,10 @@ class DeployedProject:
     def run(self, task="", **changes):
         """Run a task; return the run of a training, else the written facts. With `task`, the output is named after it."""
         named = {"task": task, "output": str(self.folder / f"{task}.out")}
-        options = tasks.options_of(self.options | (named if task else {}) | changes)
+        chosen = self.options | (named if task else {}) | changes
+        if chosen["task"] != "train":
+            chosen.pop("server_data", None)
+        options = tasks.options_of(chosen)
         tasks.conduct(FlowerTransport(self.grid), self.project, options)
         return result_of(options)
 

@@ -5,6 +5,7 @@ import pytest
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fnlkit[flower]'")
 
 from benchmarks import hostile_server  # noqa: E402
+from fnlkit.audits.site import judging  # noqa: E402
 from fnlkit.sites.site import audit  # noqa: E402
 
 ATTACKS = {attack.name: attack for attack in hostile_server.ATTACKS}
@@ -36,6 +37,10 @@ def test_classifiers_of_an_audit_reveal_a_value_only_without_the_limit(monkeypat
     assert values == [0, 0] and answered <= 4 and refused >= 2
     monkeypatch.setattr(audit, "RUNS", 10**6)
     monkeypatch.setattr(audit, "_ONCE", False)
+    # A site's own model, most of the time of a reply, does not depend on the server's classifier.
+    models, train = {}, judging.judge_within
+    own = lambda samples, *rest: models.get(len(samples.y)) or models.setdefault(len(samples.y), train(samples, *rest))  # noqa: E731
+    monkeypatch.setattr(judging, "judge_within", own)
     _, values, (answered, _) = cells_of("classifiers of an audit", monkeypatch)
     assert values[1] > 0 and answered > 30
 

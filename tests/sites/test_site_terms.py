@@ -314,7 +314,8 @@ def test_a_site_without_an_answer_is_not_counted_as_refused(task, place, tmp_pat
     deployed = Deployed(place, tmp_path / "run", "fedavg", min_replies=0.3)
     deployed.admit_keys()
     deployed.train()
-    facts = {"task": task, "output": str(tmp_path / "result"), "run": str(tmp_path / "run/run.pt")}
+    of_task = {"run": str(tmp_path / "run/run.pt")} if task == "evaluate" else {}
+    facts = {"task": task, "output": str(tmp_path / "result"), **of_task}
     saying(deployed, {101: {"version": "0.0.1"}})
     push = deployed.grid.push_messages
 
