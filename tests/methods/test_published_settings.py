@@ -96,9 +96,12 @@ SIDES = {"cifar": 16, "fashion-mnist": 14, "pathmnist": 14, "eurosat": 32}
 
 
 @pytest.mark.parametrize("name", [n for n in STEPS if n.startswith(("nnc/", "akd/", "na-fedavg/")) and "speech" not in n])
-def test_the_cutout_of_fedln_is_half_of_the_image(name):
+def test_the_cutout_and_penalty_of_fedln_are_those_of_its_code(name):
+    """The penalty of ResNet-20 is 1e-4 w^2 (src/models/resnet20.py); the code has no ConvMixer."""
     side = next(side for data, side in SIDES.items() if name.partition("/")[2].startswith(data))
-    assert parse(presets.load_preset(name)["augment"]).parameters == {"pad": 4, "flip": True, "cutout": side}
+    found = presets.load_preset(name)
+    assert parse(found["augment"]).parameters == {"pad": 4, "flip": True, "cutout": side}
+    assert found.get("weight_decay", 0) == (0.0002 if found["model"] == "resnet20" else 0)
 
 
 # FedDiv (Li 2024): Tables 1 to 4 and 7, section "Implementations": eta is 1 where clients are not alike.  JointOpt,
