@@ -59,7 +59,7 @@ def rows() -> tuple[dict[str, Any], ...]:
 
 @cache
 def papers() -> dict[str, dict[str, Any]]:
-    """Read {paper: {title, trials, reports, ...}}."""
+    """Read {paper: {title, trials, reports, ...}}; ``tables`` has the tables that report another accuracy."""
     return tomllib.loads((resources.files("fnlkit.data") / "published.toml").read_text(encoding="utf-8"))
 
 
@@ -274,7 +274,8 @@ def measure_rows(
     only : str or None
         As for `select`.
     """
-    reports = papers()[name.partition("/")[0]]["reports"]
+    paper, _, table = name.partition("/table")
+    reports = papers()[paper].get("tables", {}).get(table, papers()[paper]["reports"])
     finished: dict[str, list[Job]] = {}
     for job in jobs:
         if job.state() == "finished":
