@@ -148,18 +148,25 @@ def _conventions(artifact):
             (array.array() if hasattr(array, "array") else array.numpy() for array in labels) if known else (None, None)
         )
         wrong = float((given != true)[true >= 0].mean()) if known else None
-        return conventions_line(artifact.meta["provenance"], wrong_share=wrong, tested="predicted/test" in artifact.arrays)
+        verified = any("accuracy" in row for row in _body(artifact)["history"])
+        tested = "predicted/test" in artifact.arrays
+        return conventions_line(artifact.meta["provenance"], wrong_share=wrong, tested=tested, verified=verified)
     except (ValueError, TypeError, KeyError, AttributeError, IndexError):
         return ""  # `info` also describes damaged files
 
 
+def _body(artifact):
+    """Read the JSON of a run; raises if the file is damaged or no run."""
+    body = artifact.arrays.get("body")
+    return json.loads((body.array() if hasattr(body, "array") else body.numpy()).tobytes())
+
+
 def _progress(artifact):
     """Whether a run is finished, and its rounds; {} for another file."""
-    body = artifact.arrays.get("body")
     if not artifact.kind.startswith("fnlkit.run/"):
         return {}
     try:
-        run = json.loads((body.array() if hasattr(body, "array") else body.numpy()).tobytes())
+        run = _body(artifact)
         done = sum(row["stage"] != "final" for row in run["history"])
         return {"finished": bool(run["finished"]), "rounds_done": done, "rounds_planned": int(run["settings"]["rounds"])}
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):

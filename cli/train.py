@@ -28,8 +28,10 @@ from fnlkit.cli.plumbing import (
 from fnlkit.cli.progress import bar, of_rounds
 from fnlkit.core.errors import InputError
 from fnlkit.experiment.settings import Settings, TrainOptions
+from fnlkit.results.evaluation import describe_choice, score_name
 
 if TYPE_CHECKING:
+    from fnlkit.artifacts.run import Run
     from fnlkit.cli.terminal import Output
     from fnlkit.experiment.experiment import Experiment
 
@@ -77,6 +79,9 @@ def command(ctx: click.Context, file: str, output: str, **options: Any) -> None:
         )
     if output == "-":
         emit(run, output)
+    else:
+        console().print(f"wrote {output}{describe_result(run)}", style="dim", soft_wrap=True)
+        suggest("evaluate", output)
 
 
 @contextmanager
@@ -122,12 +127,13 @@ def ending(experiment: Experiment, file: str, output: str, notes: Any, say: Outp
             say.print(f"{rounds} rounds are saved in {output}; continue with: {line}", style="yellow", soft_wrap=True)
         raise
     notes.update()
-    if output != "-":
-        name = experiment.measured.name
-        scored = [row[name] for row in experiment.history if name in row]
-        called = "agreement with given labels" if name == "agreement" else name
-        text = f": {called} {scored[-1]:.4f}, best {max(scored):.4f}" if scored else ""
-        if experiment.selection.round is not None:
-            text += f"; kept round {experiment.selection.round + 1}"
-        say.print(f"wrote {output}{text}", style="dim", soft_wrap=True)
-        suggest("evaluate", output)
+
+
+def describe_result(run: Run) -> str:
+    """Describe the scores of a finished run, and the round that `--select` kept."""
+    name = score_name(run)
+    scored = [row[name] for row in run.history if name in row]
+    called = "agreement with given labels" if name == "agreement" else name
+    text = f": {called} {scored[-1]:.4f}, best {max(scored):.4f}" if scored else ""
+    chosen = describe_choice(run, name)
+    return f"{text}; kept round {chosen['chosen_round']}" if chosen else text

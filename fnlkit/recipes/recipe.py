@@ -80,7 +80,7 @@ def load_recipe(name: str, *, dataset: str | None = None, methods: Sequence[str]
         if mine:
             _locate(recipe, os.path.dirname(os.path.abspath(name)))
         for regime in recipe["regime"] if methods else ():
-            regime["methods"] = [{"method": _beside(text, "."), "name": text} for text in methods]
+            regime["methods"] = [{"method": _beside(text, "."), "name": text} for text in dict.fromkeys(methods)]
         check_components(recipe, every=mine)
     except (ValueError, RecursionError) as error:  # ValueError: TOML, an InputError, or a number outside Python's range
         raise InputError(f"{paths.display_path(name)}: {error}") from error
@@ -109,12 +109,16 @@ def _check(recipe):
                 _check_keys(one, "a method")
         for options in (regime.get("train", {}), *(entry.train for entry in entries(regime))):
             _check_train(options)
-        labels = [entry.label for entry in entries(regime)]
-        if double := next((label for label in labels if labels.count(label) > 1), None):
-            raise InputError(f"regime {regime['name']!r}: two methods are called {double!r}; name one of them")
+        _must_differ([entry.label for entry in entries(regime)], f"regime {regime['name']!r}: two methods")
         for method, number in regime.get("published", {}).items():
             if not (isinstance(number, list) and len(number) in (1, 2) and all(type(one) in (int, float) for one in number)):
                 raise InputError(f"published {method!r} is {number}; write [mean, standard deviation] in percent")
+    _must_differ([regime["name"] for regime in recipe["regime"]], "two regimes")
+
+
+def _must_differ(names, what):
+    if double := next((name for name in names if names.count(name) > 1), None):
+        raise InputError(f"{what} are called {double!r}, so that a table would count their runs together; rename one")
 
 
 def _check_keys(table, what):

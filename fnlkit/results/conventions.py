@@ -5,7 +5,12 @@ from typing import Any
 
 
 def conventions_line(
-    steps: Sequence[dict[str, Any]], *, wrong_share: float | None = None, tested: bool = True, default: str = ""
+    steps: Sequence[dict[str, Any]],
+    *,
+    wrong_share: float | None = None,
+    tested: bool = True,
+    verified: bool = True,
+    default: str = "",
 ) -> str:
     """Write the split, noise, training and score of a run in one line, in the order of its commands.
 
@@ -17,6 +22,8 @@ def conventions_line(
         Achieved share of wrong labels, if true labels are known.
     tested : bool
         True if the score is on the data set's test samples; False if on held-out samples with their given labels.
+    verified : bool
+        False if the true labels of the test samples are unknown.
     default : str
         Returned if `steps` has no training.
 
@@ -60,7 +67,9 @@ def conventions_line(
     parts += [", ".join([str(how.get("method")), *(f"{name}={how[name]}" for name in names if name in how)])]
     if how.get("aggregator") == "mean":
         parts[-1] = parts[-1].replace("aggregator=mean", "mean weighted by samples")
-    score = "accuracy on the test split, true labels" if tested else "agreement with the given labels of held-out samples"
+    score = "accuracy on the test split, true labels"
+    if not (tested and verified):
+        score = f"agreement with the given labels of {'the test split' if tested else 'held-out samples'}"
     choice = how.get("select", "last")
     parts += [f"{score}, {'last round' if choice == 'last' else f'round chosen by {choice}'}"]
     return "; ".join([*parts, f"seed {train.get('seed')}"])

@@ -392,6 +392,7 @@ def test_a_recipe_ends_with_its_children(sign, code, tmp_path):
     assert not Run.read(str(run)).finished
 
 
+ONE = '[[regime]]\nname = "{}"\nsteps = ["partition"]\nmethods = ["fedavg"]\n[[regime]]'
 SAID = {
     "metrics": ("rounds = 6", "rounds = 6\nmetrics = '/tmp/x'", "train has no 'metrics'"),
     "step's path": ("--clients 10", "--clients 10 -o /tmp/x", "'-o' is not allowed in a recipe"),
@@ -401,6 +402,7 @@ SAID = {
     "seeds": ("[0, 1]", "[0, true]", "write distinct whole numbers"),
     "methods": ('["fedavg", "fedcorr(iterations=1)"]', "[3]", "'methods' is .3.; write texts"),
     "regime": ("[[regime]]", "[regime]", "needs 'regime' as list"),
+    "one name": ("[[regime]]", ONE.format("heavy"), "two regimes are called"),
     "published": ("[90.0, 1.0]", "nan", "write .mean, standard deviation."),
     "long key": ("epochs = 1", ".".join("a" * 5000) + " = 1", "train has no 'a'"),
     "huge number": ("epochs = 1", f"epochs = 0x{'f' * 5000}", "Exceeds the limit"),
