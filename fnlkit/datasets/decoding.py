@@ -272,7 +272,9 @@ def _survey(every, one, kept, shape):
     if odd:
         found, wanted = (_describe(one, *each) for each in (odd[0], form))
         others = f" and {len(odd) - 1:,} other kinds" if len(odd) > 1 else ""
-        reason = f"{found}{others}; {'expected' if shape else 'the other files have'} {wanted}; {_remedy(one, shape)}"
+        reason = (
+            f"{found}{others}; {'expected' if shape else 'the other files have'} {wanted}; {_remedy(one, shape, odd[0][0])}"
+        )
         reasons[reason] = [path for each in odd for path in forms[each]]
     if reasons:
         raise InputError(_list_reasons(reasons, len(every)))
@@ -326,8 +328,10 @@ def _describe(one, shape, dtype):
     return f"{shape[0]:,} samples" if function is sound else f"{np.dtype(dtype)} {tuple(shape)}"
 
 
-def _remedy(one, shape=None):
+def _remedy(one, shape, found):
     function = getattr(one, "func", one)
+    if function is image and shape and tuple(found[:2]) == tuple(shape[:2]):
+        return f"convert them to {'gray' if shape[2] == 1 else 'color'} images of as many bits"
     if function is image and shape:
         size = f"{shape[1]} x {shape[0]}"
         return f"resize them to {size}, or train with 'folder(path=\"...\", size=64)', which resizes new images, too"

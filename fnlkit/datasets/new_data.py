@@ -163,6 +163,9 @@ def note_scale(like: Any, x: np.ndarray | Rows) -> list[str]:
 def _of_arrays(source, like, where, wanted):
     arrays = large.open_arrays(source, decoded=where / "decoded")
     key = next((key for key in ("x", "x_new", "x_test") if key in arrays), "")
+    if not key and len(arrays) > 1:
+        names = list_names(ascii(name)[1:-1] for name in arrays)
+        raise InputError(f"{display_path(source)}: has no array x, x_new or x_test, but {names}; name the new samples x")
     raw = files.pick(arrays, key, source)
     if like.kind == "image" and (known_range := getattr(like, "range", None)):
         raw = as_bytes(raw, known_range)

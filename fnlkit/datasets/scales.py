@@ -66,7 +66,7 @@ def match_scale(x: np.ndarray | Rows, dtype: str, known: Sequence[float], name: 
     """
     low, high = known
     unit, of_bytes = 0 <= low and high <= 1, 0 <= low and 1 < high <= 255
-    if x.dtype == np.uint8 and unit and high > _SHARE:
+    if x.dtype == np.uint8 and dtype == "uint8":
         return x, ""
     smallest, largest = _ends(x)
     scale, note = (1 / 255 if x.dtype == np.uint8 else 1.0), ""

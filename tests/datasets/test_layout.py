@@ -256,6 +256,23 @@ def test_another_scale_is_refused(trained, form, tmp_path):
         datasets.new_samples(like(SAME[trained]), str(tmp_path / "new.npz"))
 
 
+def test_bytes_are_refused_where_the_training_images_had_a_small_part_of_the_range(tmp_path):
+    """Photographs were predicted by a model of CT images, whose values are 0.486 to 0.518 of the range of 16 bits."""
+    np.save(tmp_path / "new.npy", BYTES)
+    with pytest.raises(InputError, match="values from 0 to 1, and the run was trained on 0.486 to 0.518"):
+        datasets.new_samples(like(0.486 + 0.032 * SAME["unit"]), str(tmp_path / "new.npy"))
+
+
+def test_new_images_in_color_and_arrays_without_a_known_name_get_a_remedy(tmp_path):
+    for i in range(2):
+        Image.fromarray(np.repeat(BYTES[i], 3, axis=2)).save(tmp_path / f"{i}.png")
+    with pytest.raises(InputError, match="in color; expected .* gray; convert them to gray"):
+        datasets.new_samples(like(BYTES), str(tmp_path))
+    np.savez(tmp_path / "new.npz", x_train=BYTES, y_train=np.zeros(20))
+    with pytest.raises(InputError, match="no array x, x_new or x_test, but x_train, y_train; name the new samples x"):
+        datasets.new_samples(like(BYTES), str(tmp_path / "new.npz"))
+
+
 def test_files_of_16_bits_with_bytes(tmp_path):
     for i, image in enumerate(BYTES[:6, ..., 0]):
         Image.fromarray(image.astype(np.uint16)).save(tmp_path / f"{i}.png")
