@@ -70,6 +70,8 @@ def dividemix(
 
     Notes
     -----
+    L_U is the mean over the classes, as in the public code, for which lambda_u was chosen; the paper's eq. 10 is the sum.
+
     A client divides the samples once per visit, with the received models (the paper: once per epoch).  Both models see the
     same mixed batches.  A batch contains labeled and unlabeled samples in random order instead of half of each.
 

@@ -112,6 +112,7 @@ def test_published_settings_become_the_options_of_the_papers():
     assert planned("fedefc/table2", "fedefc, cifar-100, p=0.2")["methods"][0] == "fedefc(start=40, patience=6)"
     assert len(planned("fedefc/table3", "fedavg without noise, mnist")["steps"]) == 1
     # FedDPCont, appendix 9.2: 150 rounds of FedAvg, 150 with the corrected loss.  The rounds of `latest` start at 0.
+    assert "release=exact" in planned("feddpcont/table10", "feddpcont, symmetric, 0.2, 0.01")["note"]
     assert "latest=149" in planned("feddpcont/table6", "forward correction, symmetric, 0.4")["methods"][0]
     # FedLN's public code (src/baselines/fedavg__loss.py): temperatures 0.8 and 1.4, which the paper does not print.
     assert planned("fedln/table3", "bi-tempered, eurosat, 0.7, 1.0")["train"]["loss"] == "bi-tempered(t1=0.8, t2=1.4)"
