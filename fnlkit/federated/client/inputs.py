@@ -99,7 +99,8 @@ class Inputs:
             return ((x if scale == 1 else x / scale) - mean).div_(std)
         # Contiguous, because convolutions on a permuted view use slower algorithms.
         x = x.movedim(-1, -3).to(self.dtype).contiguous()
-        return x.div_(scale).sub_(mean[:, None, None]).div_(std[:, None, None])
+        x = x if scale == 1 else x.div_(scale)  # gray images of floats are still those of the client
+        return x.sub(mean[:, None, None]).div_(std[:, None, None])
 
     def stored(self, x: "torch.Tensor") -> np.ndarray:
         """Convert raw samples to a numpy array for fnlkit.kernels.fused: raw images, or scaled vectors."""

@@ -120,6 +120,17 @@ def _count(client, model, received):
     return {"rows": torch.tensor(len(client.rows["input/embedding"]))}
 
 
+@pytest.mark.parametrize("kind", [torch.uint8, torch.float32])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_a_network_reads_samples_and_leaves_them_as_they_are(channels, kind):
+    x = torch.arange(8 * channels, dtype=kind).reshape(2, 2, 2, channels)
+    before, number = x.clone(), (0.5,) * channels
+    scaled = Inputs(True, number, (0.2,) * channels).plain(x)
+    expected = (before.float() / (255 if kind == torch.uint8 else 1) - 0.5) / 0.2
+    torch.testing.assert_close(scaled, expected.movedim(-1, 1))
+    assert torch.equal(x, before)
+
+
 def test_an_array_larger_than_a_block_is_scored_in_blocks():
     x = torch.arange(5000.0).reshape(1000, 5)
     assert torch.equal(in_blocks(lambda part: 2 * part, x), 2 * x)
