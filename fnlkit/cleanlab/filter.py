@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -117,7 +117,7 @@ def find_label_issues(
     least = checks.positive(min_examples_per_class, "min_examples_per_class", 0)
     _check_options(filter_by, frac_noise, num_to_remove_per_class, confident_joint, least, sites, rank_by_kwargs)
     threads = None if n_jobs is None else checks.positive(n_jobs, "n_jobs")
-    options = _Options(filter_by, frac_noise, least, num_to_remove_per_class, confident_joint, threads)
+    options = {"filter_by": filter_by, "frac_noise": frac_noise, "least": least, "threads": threads}
     if multi_label:
         warnings.warn("cleanlab will remove `multi_label`; fnlkit keeps it", DeprecationWarning, stacklevel=2)
         labels, probs = read_class_lists(labels, pred_probs)
@@ -127,10 +127,10 @@ def find_label_issues(
         find, score = _issues, get_label_quality_scores
     mask, sizes = np.zeros(len(probs), bool), []
     for rows in rows_of_sites(sites, len(probs)):
-        mask[rows] = find(labels[rows], probs[rows], options)
+        mask[rows] = find(labels[rows], probs[rows], removed=num_to_remove_per_class, joint=confident_joint, **options)
         sizes.append(labels[rows].sum(0) if multi_label else np.bincount(labels[rows], minlength=probs.shape[1]))
     if filter_by != "predicted_neq_given":  # does not depend on other labels
-        _warn_of_small_classes(np.array(sizes), sites, 0 if multi_label or filter_by not in PRUNING else options.least)
+        _warn_of_small_classes(np.array(sizes), sites, 0 if multi_label or filter_by not in PRUNING else least)
     if verbose:
         print(f"label issues: {mask.sum():,} of {len(mask):,} samples")
     if return_indices_ranked_by is None:
@@ -140,55 +140,42 @@ def find_label_issues(
     return issues[np.argsort(scores[issues], kind="stable")]
 
 
-@dataclass(frozen=True)
-class _Options:
-    """Options of a filter; see `find_label_issues`."""
-
-    filter_by: Filter
-    frac_noise: float
-    least: int
-    removed: Any
-    joint: Any
-    threads: int | None
-
-
-def _issues(labels, probs, options):
-    """Find the issues (n,) of the samples of a site."""
+def _issues(labels, probs, *, filter_by, frac_noise, least, removed, joint, threads):
+    """Find the issues (n,) of the samples of a site; see `find_label_issues`."""
     classes = probs.shape[1]
     own, other, agrees = own_and_other(probs, labels)
-    if options.filter_by == "predicted_neq_given":
+    if filter_by == "predicted_neq_given":
         return ~agrees
-    if options.filter_by not in PRUNING:
-        confident = confident_class(probs, class_thresholds(probs, labels, threads=options.threads))
+    if filter_by not in PRUNING:
+        confident = confident_class(probs, class_thresholds(probs, labels, threads=threads))
         issues = ~agrees & (confident >= 0) & (confident != labels)
-        if options.filter_by == "confident_learning":
+        if filter_by == "confident_learning":
             return issues
-        return _lowest(own if options.filter_by == "low_self_confidence" else own - other, issues.sum())
+        return _lowest(own if filter_by == "low_self_confidence" else own - other, issues.sum())
     sizes = np.bincount(labels, minlength=classes)
-    if options.joint is None:
-        counts = count_matrix(probs, labels, calibrate=True, threads=options.threads)
+    if joint is None:
+        counts = count_matrix(probs, labels, calibrate=True, threads=threads)
     else:
-        counts = read_joint(options.joint, (classes, classes)).T
-    counts = _pruning_counts(counts, options.least, options.frac_noise)
+        counts = read_joint(joint, (classes, classes)).T
+    counts = _pruning_counts(counts, least, frac_noise)
     wrong = sizes - counts.diagonal()
-    if options.removed is not None:
-        wrong = _numbers(options.removed, classes)
+    if removed is not None:
+        wrong = _numbers(removed, classes)
         counts = _scale_counts(counts, sizes, wrong)
     large, small = np.zeros(len(labels), bool), np.zeros(len(labels), bool)
-    for label in np.flatnonzero(sizes > options.least):
+    for label in np.flatnonzero(sizes > least):
         rows = np.flatnonzero(labels == label)
         small[rows] = _lowest(own[rows], wrong[label])
         for true in np.flatnonzero(counts[:, label] > 0):
             if true != label:
                 large[rows] |= _lowest(own[rows] - probs[rows, true], counts[true, label])
     chosen = {"prune_by_noise_rate": large, "prune_by_class": small, "both": large & small}
-    return chosen[options.filter_by] & ~agrees
+    return chosen[filter_by] & ~agrees
 
 
-def _issues_of_lists(has, probs, options):
+def _issues_of_lists(has, probs, *, filter_by, removed, joint, **options):
     """Find samples (n,) of a site for which a class (n, C) or its absence is an issue."""
     classes = has.shape[1]
-    joint, removed = options.joint, options.removed
     if joint is not None and np.shape(joint) == (classes, classes) and classes > 2:
         warnings.warn("`confident_joint` of shape (C, C) is ignored with `multi_label`; give (C, 2, 2)", stacklevel=3)
         joint = None
@@ -196,19 +183,13 @@ def _issues_of_lists(has, probs, options):
         joint = read_joint(joint, (classes, 2, 2))
     if removed is not None and np.shape(removed) != (classes,):
         raise InputError(f"`num_to_remove_per_class` must have shape ({classes},), found {np.shape(removed)}")
-    low = options.filter_by in _LOWEST
+    low = filter_by in _LOWEST
     any_class = np.zeros(len(has), bool)
+    find = partial(_issues, filter_by="confident_learning" if low else filter_by, **options)
     for c, (labels, pairs) in enumerate(class_pairs(has, probs)):
-        of_class = replace(
-            options,
-            filter_by="confident_learning" if low else options.filter_by,
-            joint=None if joint is None else joint[c],
-            removed=None if removed is None else [removed[c], 0],
-        )
-        any_class |= _issues(labels, pairs, of_class)
-    if not low:
-        return any_class
-    return _lowest(joint_scores(has, probs, method=_LOWEST[options.filter_by]), any_class.sum())
+        of_class = {"joint": None if joint is None else joint[c], "removed": None if removed is None else [removed[c], 0]}
+        any_class |= find(labels, pairs, **of_class)
+    return _lowest(joint_scores(has, probs, method=_LOWEST[filter_by]), any_class.sum()) if low else any_class
 
 
 def _warn_of_small_classes(sizes, sites, least):
