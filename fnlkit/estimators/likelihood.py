@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fnlkit.estimators.intervals import wilson
+from fnlkit.evidence.gaussian import softmax
 from fnlkit.kernels.scores import allot, effective_size, transition
 
 # Candidate factors on the logits: below 1 if the classifier was overconfident, above 1 if it was underconfident.
@@ -212,9 +213,3 @@ def confidence_of(posterior: np.ndarray) -> np.ndarray:
     odds = np.clip(posterior.max(1), SURELY, 1 - SURELY)
     odds = np.log(odds / (1 - odds)) / TOO_CERTAIN
     return 1 / (1 + np.exp(-odds))
-
-
-def softmax(logits: np.ndarray) -> np.ndarray:
-    """Turn logits (n, C) into probabilities (n, C)."""
-    shifted = np.exp(logits - logits.max(1, keepdims=True))
-    return shifted / shifted.sum(1, keepdims=True)
