@@ -65,6 +65,7 @@ def list_cached_functions() -> dict[str, Callable[..., object]]:
 def _call_numerical(real):
     """Call the functions of `fnlkit.kernels` with numbers of a type."""
     probs, labels = np.array([[0.9, 0.1], [0.6, 0.4], [0.2, 0.8], [0.1, 0.9]], real), np.array([0, 0, 1, 1])
+    kernels.class_thresholds(probs, labels)
     for rule in ("cleanlab", "largest"):
         kernels.count_matrix(probs, labels, rule=rule)
     kernels.lid_score(probs, k=2)
