@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from fnlkit.cli.plumbing import console, json_option, out_console, printable, suggest, verbose
+from fnlkit.cli.plumbing import Table, console, json_option, out_console, printable, suggest
 from fnlkit.core.errors import WorkStopped
 from fnlkit.pipeline.doctor import examine
 
@@ -37,8 +37,9 @@ def command(test: bool, ahead: bool, as_json: bool) -> None:
     if as_json:
         sys.stdout.write(json.dumps(report) + "\n")
     else:
-        for line in _lines(report, verbose()):
-            out_console().print(printable(line), soft_wrap=True)
+        untested = "" if report["engines"] else " (engines were not tested)"
+        out_console().print(f"{len(report['broken'])} broken" if report["broken"] else f"no problem found{untested}")
+        out_console().print(Table("check", "result", rows=_rows(report), heads=False))
         suggest("partition", "-o", "fed.npz", output="-" if report["broken"] else "")
     if broken := report["broken"]:
         raise WorkStopped(f"{len(broken)} broken, the first: {broken[0]}")
@@ -53,21 +54,15 @@ def _compile(as_json):
     sys.stdout.write((json.dumps(compiled) if as_json else line) + "\n")
 
 
-def _lines(report, full):
-    """Yield the result first, then a line for each of: failure, versions, machine, GPU, engine, cache."""
-    untested = "" if report["engines"] else " (engines were not tested)"
-    yield f"{len(report['broken'])} broken" if report["broken"] else f"no problem found{untested}"
-    yield from (f"broken: {text}" for text in report["broken"])
-    packages = report["packages"]
-    names = packages if full else ("fnlkit", "python", "torch", "numba", "numpy")
-    yield ", ".join(f"{name} {packages[name] or 'not installed'}" for name in names)
+def _rows(report):
+    """Yield (check, result): failures first, then versions, machine, GPU, engines and caches."""
+    yield from (("broken", text) for text in report["broken"])
+    yield "versions", ", ".join(f"{name} {version or 'not installed'}" for name, version in report["packages"].items())
     machine = report["machine"]
-    yield f"{machine['system']}, {machine['cores']} cores, {machine['cpu_capability'] or 'no torch'}"
-    yield f"GPU: {', '.join(report['gpu']['devices']) or report['gpu']['why']}"
-    runs = {state: [run for run in report["engines"] if run["runs"] == state] for state in (True, False)}
-    if report["engines"]:
-        yield f"engines that train and agree: {', '.join(dict.fromkeys(run['engine'] for run in runs[True]))}"
-    yield from (f"engine {run['engine']} on {run['device']} does not run here: {run['why']}" for run in runs[False])
+    yield "machine", f"{machine['system']}, {machine['cores']} cores, {machine['cpu_capability'] or 'no torch'}"
+    yield "GPU", ", ".join(report["gpu"]["devices"]) or report["gpu"]["why"]
+    for run in report["engines"]:
+        yield f"{run['engine']} on {run['device']}", "trains" if run["runs"] else f"does not run here: {run['why']}"
     for cache in report["caches"]:
         state = "" if cache["writable"] else "CANNOT BE WRITTEN, set FNLKIT_CACHE or NUMBA_CACHE_DIR; "
-        yield f"{cache['what']}: {cache['folder']} ({state}{cache['free_bytes'] / 1e9:,.1f} GB free)"
+        yield cache["what"], f"{cache['folder']} ({state}{cache['free_bytes'] / 1e9:,.1f} GB free)"

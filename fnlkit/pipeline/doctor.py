@@ -27,12 +27,11 @@ def examine(*, test: bool = True) -> dict[str, Any]:
     from fnlkit.datasets import cache_folder
 
     broken: list[str] = []
-    folders = {"data and embeddings": cache_folder(), "compiled kernels": cache_folders()[0]}
     devices, why, capability = _look_at_torch()
     findings: dict[str, Any] = {
         "packages": packages(broken),
         "machine": {"system": platform.platform(), "cores": os.cpu_count(), "cpu_capability": capability},
-        "caches": [{"what": what, "folder": str(folder), **_space(Path(folder))} for what, folder in folders.items()],
+        "caches": [_space("data and embeddings", cache_folder()), _space("compiled kernels", cache_folders()[0])],
         "gpu": {"devices": devices, "why": why},
         "engines": [],
     }
@@ -80,9 +79,10 @@ def _version(name):
         return None
 
 
-def _space(folder):
-    there = next(parent for parent in (folder, *folder.parents) if parent.exists())
-    return {"writable": os.access(there, os.W_OK), "free_bytes": shutil.disk_usage(there).free}
+def _space(what, folder):
+    there = next(parent for parent in (Path(folder), *Path(folder).parents) if parent.exists())
+    facts = {"writable": os.access(there, os.W_OK), "free_bytes": shutil.disk_usage(there).free}
+    return {"what": what, "folder": str(folder), **facts}
 
 
 def engines(devices: list[str], broken: list[str]) -> list[dict[str, Any]]:
