@@ -36,6 +36,8 @@ _FAR, _FEW, _BEYOND = 1e6, 0.25, 1e38
 # Numbers are stored without their mean if their standard deviation is less than this number of steps of float32.
 _FINE = 100
 _INNER = 5  # distinct values between the extremes of a column that can be codes, at least
+# Numbers with a mark, and those whose mark can be a thousands separator.
+_MARKED, _GROUPED = re.compile(r"[-+]?\d*([.,])\d+"), re.compile(r"[-+]?[1-9]\d{0,2}[.,]\d{3}")
 # Features of a column of free text: hashed words and pairs of words.
 TEXT_FEATURES = 256
 # Named as text and imported at first use, because encoders import data sets.
@@ -109,13 +111,6 @@ def learn(
             if name in numbers:
                 learned.append(_learn_notation(table, name, rows, sites))
                 continue
-            if grouped := table.find_grouped(name):
-                mark, cell = "comma" if table.marks["thousands"] == "." else "point", table.raw(name)[grouped[0]]
-                table.fail(
-                    grouped,
-                    f"column {name!r} holds {cell!r}, and the decimal mark of other cells is a {mark}; write "
-                    f'numbers=["{name}"] to read thousands, or write all decimals with one mark',
-                )
             if len(odd) <= (1 - _NUMERIC) * (np.isfinite(values).sum() + len(odd)):
                 _refuse_among_numbers(table, name, odd)
         texts = table.texts(name)
@@ -154,7 +149,7 @@ def _refuse_among_numbers(table, name, odd):
     texts = table.raw(name)
     first = f"column {name!r} contains {texts[odd[0]][:40]!r} among numbers"
     forms = notation.describe_forms([texts[row] for row in odd])
-    if forms and notation.find_notation(texts, **table.marks):
+    if forms and notation.find_notation(texts, comma=table.comma):
         table.fail(odd, f'{first}, which looks like {forms}; write numbers=["{name}"] in the data set\'s spec to read it')
     table.fail(odd, f'{first}; correct it, or write categorical=["{name}"] in the data set\'s spec')
 
@@ -165,7 +160,7 @@ def _refuse_texts(table, name, levels, rows):
     if _has_codes(table, name):
         first += ", some with leading zeros, which are codes"
         raise InputError(f'{first}; write numbers=["{name}"] to read numbers, or drop=["{name}"] to leave the column out')
-    if (forms := notation.describe_forms(levels)) and notation.find_notation(levels, **table.marks):
+    if (forms := notation.describe_forms(levels)) and notation.find_notation(levels, comma=table.comma):
         raise InputError(
             f"{first}, which look like numbers with {forms}; write "
             f'numbers=["{name}"] to read them as numbers, or drop=["{name}"] to leave the column out'
@@ -185,7 +180,7 @@ def _refuse_texts(table, name, levels, rows):
 def _learn_notation(table, name, rows, sites):
     """Describe a column of numbers with units, separators or limits."""
     texts = table.raw(name)
-    form = notation.find_notation(texts, **table.marks) or {"thousands": "", "decimal": ".", "unit": ""}
+    form = notation.find_notation(texts, comma=table.comma) or {"thousands": "", "decimal": ".", "unit": ""}
     column = {"name": name, "kind": "number", "notation": form}
     return column | _number_of(_read_numbers(table, column)[rows], sites)
 
@@ -342,6 +337,7 @@ def doubts(table: Table, columns: Sequence[dict[str, Any]], categorical: Collect
     """
     written = [column for column in columns if "notation" in column and isinstance(table.columns[column["name"]], list)]
     notes = [notation.note_notation(each["name"], table.raw(each["name"]), each["notation"]) for each in written]
+    notes += _note_marks(table, columns)
     for column in (column for column in columns if column["kind"] == "number"):
         for value, count in find_codes(_read_numbers(table, column)):
             code = spell(repr(value))  # all digits: 9999999, not 1e+07, is a cell
@@ -359,7 +355,7 @@ def doubts(table: Table, columns: Sequence[dict[str, Any]], categorical: Collect
                 f"column {name!r} has numbers with leading zeros, such as {example!r}: codes, read as categories; write "
                 f'numbers=["{name}"] to read numbers, or categorical=["{name}"]'
             )
-        elif odd and notation.looks_like_numbers(texts, **table.marks):
+        elif odd and notation.looks_like_numbers(texts, comma=table.comma):
             notes.append(
                 f"column {name!r} is read as categories, but looks like numbers with {notation.describe_forms(texts)}; write "
                 f'numbers=["{name}"] to read numbers, or categorical=["{name}"]'
@@ -372,6 +368,20 @@ def doubts(table: Table, columns: Sequence[dict[str, Any]], categorical: Collect
                 f'categorical=["{name}"]'
             )
     return notes
+
+
+def _note_marks(table, columns):
+    """Note numbers of a table with semicolons that can be thousands: 1.234 if the other columns have numbers as 3,5."""
+    plain = [each["name"] for each in columns if each["kind"] == "number" and not each.get("notation", {}).get("thousands")]
+    marked = {name: [text for text in table.raw(name) if _MARKED.fullmatch(text)] for name in plain if table.comma}
+    decimal = {_MARKED.fullmatch(text)[1] for texts in marked.values() for text in texts if not _GROUPED.fullmatch(text)}
+    return [
+        f"column {name!r}: {texts[0]} is read as {texts[0].replace(',', '.')}, although the decimal mark of other columns is "
+        f"{mark!r}; remove {_MARKED.fullmatch(texts[0])[1]!r} if it separates thousands"
+        for name, texts in marked.items()
+        for mark in decimal
+        if len(decimal) == 1 and texts and not any(mark in text for text in texts)
+    ]
 
 
 def _free(levels, rows):

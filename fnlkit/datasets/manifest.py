@@ -285,11 +285,7 @@ class Manifest:
         sites, left_out = self.texts("site"), {}
         for name in self.features:
             values = self.table.numbers(name)[0]
-            if (
-                name not in chosen
-                and not self.table.find_grouped(name)
-                and (kind := reason_to_leave_out(name, self.table.raw(name), values, sites))
-            ):
+            if name not in chosen and (kind := reason_to_leave_out(name, self.table.raw(name), values, sites)):
                 left_out[name] = kind
         return left_out
 

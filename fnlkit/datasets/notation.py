@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -45,7 +44,7 @@ def _split(text):
     return match["limit"] or "", match["digits"].strip(), match["money"] or match["unit"] or ""
 
 
-def find_notation(texts: Sequence[str], *, comma: bool = False, thousands: str = "") -> dict[str, str] | None:
+def find_notation(texts: Sequence[str], *, comma: bool = False) -> dict[str, str] | None:
     """Find the notation of the numbers in a column, or None if too few cells are numbers.
 
     Parameters
@@ -54,8 +53,6 @@ def find_notation(texts: Sequence[str], *, comma: bool = False, thousands: str =
     comma : bool
         Whether ``1,234`` is a number with a decimal comma.  Default: False, which reads a thousands separator, unless another
         cell of the column has a decimal comma.
-    thousands : "." or ",", optional
-        Thousands separator of the table's other columns, which decides about ``1.234`` and ``1,234``.
 
     Returns
     -------
@@ -74,9 +71,7 @@ def find_notation(texts: Sequence[str], *, comma: bool = False, thousands: str =
     parts = [part for text in cells if (part := _split(text)) is not None]
     if not parts or len(parts) < _MOST * len(cells):
         return None
-    decimal = "." if thousands == "," else ","
-    order = [*([("", decimal), (thousands, decimal)] if thousands else []), *(_COMMA if comma else MARKS)]
-    fits = {marks: sum(_PATTERNS[marks].fullmatch(part[1]) is not None for part in parts) for marks in order}
+    fits = {m: sum(_PATTERNS[m].fullmatch(part[1]) is not None for part in parts) for m in (_COMMA if comma else MARKS)}
     marks = max(fits, key=fits.__getitem__)
     if fits[marks] < _MOST * len(cells):
         return None
@@ -129,13 +124,12 @@ def describe_forms(texts: Sequence[str]) -> str:
     return " and ".join(f"{name} ({text!r})" for name, text in forms.items())
 
 
-def looks_like_numbers(texts: Sequence[str], **how: Any) -> bool:
+def looks_like_numbers(texts: Sequence[str], *, comma: bool = False) -> bool:
     """Whether a column of texts has numbers in one notation, some of them with a unit, a separator or a limit.
 
     At least two different numbers must not be at a detection limit, so that ``<50`` and ``>=50`` are categories.
-    `how`: as for `find_notation`.
     """
-    notation = find_notation(texts, **how)
+    notation = find_notation(texts, comma=comma)
     if notation is None or not describe_forms(texts):
         return False
     values, odd = read_numbers(texts, notation)

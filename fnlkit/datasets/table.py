@@ -10,7 +10,6 @@ import re
 import zipfile
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -34,9 +33,6 @@ MAX_CELLS = 2**23  # text cells; each is an object
 MAX_NUMBERS = 2**26  # numeric cells
 _BLANK = re.compile(r"\A(?:(?:[ \t]*|sep=.)(?:\r\n|\r|\n))*")  # Excel reads a first line sep=;
 _COMMA = re.compile(r"\s*[-+]?\d*,\d+([eE][-+]?\d+)?\s*")
-# Numbers whose mark can be a thousands separator, as in 1.234, and numbers whose mark is a decimal mark, as in 1.5 and 0.125.
-_GROUPED = re.compile(r"\s*[-+]?[1-9]\d{0,2}[.,]\d{3}\s*")
-_DECIMAL = re.compile(r"\s*[-+]?\d*([.,])\d+\s*")
 _SHEETS = {"header": None, "dtype": object, "keep_default_na": False, "sheet_name": None}
 # End of the name -> name of the format, function of pandas, its options, and the package that it needs.
 _READERS: dict[str, tuple[str, str, dict[str, Any], str]] = {
@@ -137,7 +133,7 @@ class Table:
     def numbers(self, name: str) -> tuple[np.ndarray, list[int]]:
         """Read (values (n,) float64, indices of invalid rows) of a column.
 
-        NaN is a missing value.  An invalid cell is neither a number nor missing, or has a thousands separator.
+        NaN is a missing value.  An invalid cell is neither a number nor missing.
         """
         values = self.columns[name]
         if not isinstance(values, list):
@@ -148,25 +144,8 @@ class Table:
         if self.comma:
             texts = [text.replace(",", ".") if _COMMA.fullmatch(text) else text for text in texts]
         out = pandas.to_numeric(pandas.Series(texts, dtype=object), errors="coerce").to_numpy(np.float64, copy=True)
-        out[self.find_grouped(name)] = np.nan
         odd = [int(i) for i in np.flatnonzero(~np.isfinite(out)) if texts[i].lower() not in MISSING]
         return out, odd
-
-    def find_grouped(self, name: str) -> list[int]:
-        """Find the cells of a table with semicolons whose mark is a thousands separator: 1.234 if other cells are as 3,5."""
-        cells = self.columns[name] if self.comma else []
-        grouped = [i for i, text in enumerate(cells) if _GROUPED.fullmatch(text)]
-        if not grouped or not (separator := self.marks["thousands"]):
-            return []
-        grouped = [i for i in grouped if separator in cells[i]]
-        return grouped if len(grouped) == sum(separator in text for text in cells if _DECIMAL.fullmatch(text)) else []
-
-    @cached_property
-    def marks(self) -> dict[str, Any]:
-        """Options of `fnlkit.datasets.notation.find_notation`: ``comma`` and ``thousands``."""
-        texts = {text for cells in self.columns.values() if self.comma and isinstance(cells, list) for text in cells}
-        found = {match[1] for text in texts if (match := _DECIMAL.fullmatch(text)) and not _GROUPED.fullmatch(text)}
-        return {"comma": self.comma, "thousands": "." if "," in found else "," if found else ""}
 
     def blank(self, codes: Collection[str]) -> None:
         """Make the cells empty whose value is one of `codes`."""
