@@ -575,11 +575,11 @@ def samples_in(folder: Path) -> tuple[list[Path], list[Path]]:
     Raises
     ------
     InputError
-        If a sample is not a regular file, such as a pipe, which has no end, or if a link is to a folder that contains it.
+        If a sample is not a regular file, such as a pipe, which has no end.
     """
     taken, others = [], []
     for file in sorted(_walk(folder)):
-        if any(part.startswith(".") for part in file.relative_to(folder).parts[:-1]):
+        if _is_hidden(file.parent, folder):
             others += [file] if file.is_file() else []
         elif kind_of(file):
             if not file.is_file():
@@ -592,12 +592,29 @@ def samples_in(folder: Path) -> tuple[list[Path], list[Path]]:
 
 
 def _walk(folder):
-    """Yield the files and folders below a folder; symbolic links are followed."""
-    for home, folders, names in os.walk(folder, followlinks=True):
-        for child in (Path(home, name) for name in (*folders, *names)):
-            if child.is_symlink() and os.path.realpath(child) in map(os.path.realpath, (home, *Path(home).parents)):
-                raise InputError(f"{display_path(child)}: links to a folder that contains it; remove the link")
-            yield child
+    """Yield the files and folders below a folder.
+
+    Links to folders outside hidden folders are followed, after all other folders, so that no folder is read twice or as a
+    part of one that it contains.
+    """
+    known: set[Path] = set()  # real folders that were read, and all folders that contain them
+    homes = [folder]
+    for start in homes:
+        for home, folders, names in os.walk(start):
+            real = Path(os.path.realpath(home))
+            if real in known:
+                folders.clear()
+                continue
+            known |= {real, *real.parents}
+            folders.sort()
+            yield from (Path(home, name) for name in (*folders, *names))
+            if not _is_hidden(Path(home), folder):
+                homes += [child for name in folders if name[0] != "." and (child := Path(home, name)).is_symlink()]
+
+
+def _is_hidden(file, folder):
+    """Whether a file or folder is hidden, or in a hidden folder below `folder`."""
+    return any(part.startswith(".") for part in file.relative_to(folder).parts)
 
 
 def clothing1m(*, path: str = "", size: int = 224, where: Path, download: bool = False) -> Dataset:
