@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import errno
 import hashlib
 import mmap
 import os
@@ -191,14 +192,17 @@ def _open_member(path, raw, member, decoded, small):
         _in_place(
             path, memoryview(next(files_zip.inflate(path, member))), name, 0, member.unpacked
         )  # a wrong header is refused
-        decoded.mkdir(parents=True, exist_ok=True)
-        free = shutil.disk_usage(decoded).free
-        if free < member.unpacked:
+        try:
+            decoded.mkdir(parents=True, exist_ok=True)
+            free = shutil.disk_usage(decoded).free
+            if free < member.unpacked:
+                raise OSError(errno.ENOSPC, f"only {free:,} bytes are free")
+            write_bytes(files_zip.inflate(path, member), target)
+        except OSError as error:
             raise InputError(
-                f"array {name!r} unpacks to {member.unpacked:,} bytes, but {decoded} has only {free:,} free; store it "
-                "uncompressed (numpy.savez) or set FNLKIT_CACHE to a larger disk"
-            )
-        write_bytes(files_zip.inflate(path, member), target)
+                f"array {name!r} unpacks to {member.unpacked:,} bytes, which cannot be written to {display_path(decoded)} "
+                f"({error.strerror or error}); store it uncompressed (numpy.savez) or set FNLKIT_CACHE to a larger disk"
+            ) from error
         if (new := _new.get()) is not None:
             new.append(target)
     with open(target, "rb") as handle:
