@@ -279,6 +279,8 @@ def _votes(values):
     values = whole_votes(np.asarray(values))
     if values.ndim != 2 or values.dtype.kind not in "iu" or not values.size or values.max() < 0:
         raise InputError(f"`votes_train` is {values.dtype} {values.shape}; expected whole numbers (n, A), some of them labels")
+    if values.max() >= MAX_CLASSES:
+        raise InputError(f"`votes_train` contains {values.max()}; labels are counted from 0, and -1 or NaN is no vote")
     return values
 
 

@@ -121,9 +121,14 @@ def test_consensus_of_rows_decides_each_sample_once():
         consensus_of_rows(fed, "crowdlab")
 
 
-@pytest.mark.parametrize("votes", [VOTES[:5], VOTES + 0.5, np.where(VOTES == 2, -2, VOTES), np.full((6, 2), -1)])
+@pytest.mark.parametrize(
+    "votes", [VOTES[:5], VOTES + 0.5, np.where(VOTES == 2, -2, VOTES), np.full((6, 2), -1), np.where(VOTES == 2, 10**9, VOTES)]
+)
 def test_votes_that_do_not_fit_are_refused(tmp_path, votes):
-    labels = {} if (votes == -1).all() else {"y_train": np.arange(6) % 3}  # without labels and votes nothing is known
+    """Counts of a vote 999999999, a code of a missing vote, did not fit into memory."""
+    labels = (
+        {} if (votes == -1).all() or votes.max() > 9 else {"y_train": np.arange(6) % 3}
+    )  # without labels and votes nothing is known
     with pytest.raises(InputError, match="votes_train"):
         datasets.load(written(tmp_path, votes_train=votes, **labels))
 
