@@ -72,7 +72,7 @@ def new_samples(
     """
     wanted, kind = tuple(like.x_train.shape[1:]), like.kind
     if is_manifest(source) and (like.table or kind != "vector" or source.startswith("manifest")):
-        names, x = _of_table(like, _open_table(source, skip_damaged, where, say), wanted, unlabeled, say)
+        names, x = _of_table(like, _open_table(like, source, skip_damaged, where, say), wanted, unlabeled, say)
     elif unlabeled:
         spare = load(with_options(source, "skip_damaged", skip_damaged=True) if skip_damaged else source).unlabeled
         if spare is None:
@@ -95,8 +95,11 @@ def new_samples(
     return names, x
 
 
-def _open_table(source, skip_damaged, where, say):
-    manifest = open_manifest(source)
+def _open_table(like, source, skip_damaged, where, say):
+    manifest, known = open_manifest(source), _options_of(like)
+    for role in ("id", "path"):
+        if role not in manifest.roles and known.get(role) in manifest.table.columns:
+            manifest.roles[role] = known[role]
     manifest.reading["skip_damaged"] |= skip_damaged
     for note in manifest.drop_damaged(where):
         if say is not None:
@@ -180,8 +183,6 @@ def _of_table(like, found, wanted, unlabeled, say):
     known = _options_of(like)
     if not found.reading["missing"]:
         found.blank(known.get("missing", ""))
-    if "id" not in found.roles and known.get("id") in found.table.columns:
-        found.roles["id"] = known["id"]
     rows = found.bare() if unlabeled else list(range(len(found.table)))
     if not rows:
         raise InputError(f": every row of {display_path(found.file)} has a label", parameter="unlabeled")

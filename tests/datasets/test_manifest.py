@@ -322,6 +322,16 @@ def test_images_are_read_once_before_and_decoded_when_a_client_is_visited(tmp_pa
     assert len(opened) == 8 and again[[3]].shape == (1, 6, 5, 1) and opened[8:] == ["4.png"]  # as it is known
 
 
+def test_the_column_of_paths_of_a_run_is_that_of_new_rows(tmp_path):
+    """New rows needed another name of the column than the training rows."""
+    table = cases(tmp_path, header="bild,label,site,split,id")
+    data = datasets.load(f'manifest(file="{table}", path=bild)')
+    (tmp_path / "9.png").write_bytes(b"no image")
+    new = write(tmp_path / "new.csv", "bild", *data.paths.tolist(), "9.png")
+    names, x = datasets.new_samples(data, str(new), skip_damaged=True)
+    assert names == data.paths.tolist() and np.array_equal(x, data.x_train)
+
+
 def test_paths_as_windows_writes_them(tmp_path):
     rows = [row.replace("/", "\\") for row in cases(tmp_path).read_text().splitlines()]
     assert datasets.load(write(tmp_path / "cases.csv", *rows)).x_train.shape == (6, 6, 5, 1)
