@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 import fnlkit
+from fnlkit.artifacts import files
 from fnlkit.artifacts.federation import Federation
 from fnlkit.cli import tables
 from fnlkit.cli.plumbing import (
@@ -42,6 +43,7 @@ def command(file: str | None, dataset: str | None, noise: str | None, seed: int,
       fnlkit partition | fnlkit inject-noise --noise 'symmetric(eta=0.4)' --seed 1 -o noisy.npz
     """
     must_differ({"-o": output}, file)
+    files.must_spare_data(output, dataset)
     if file is None and dataset is not None:
         noisy = fnlkit.inject_noise(dataset, noise, seed=seed, say=caution)
     else:

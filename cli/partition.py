@@ -17,6 +17,7 @@ from fnlkit.cli.plumbing import (
     console,
     dataset_option,
     emit,
+    must_differ,
     output_option,
     printable,
     seed_option,
@@ -50,6 +51,7 @@ def command(file: str | None, dataset: str | None, output: str, as_json: bool, *
     if as_json and output == "-":
         raise InputError("--json prints the report on stdout; name the file of the federation with -o")
     files.must_spare_data(output, dataset)
+    must_differ({"-o": output}, file)
     notes: list[str] = []
     facts: dict[str, Any] = {}
     source: Any = dataset or "digits"

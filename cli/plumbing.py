@@ -196,7 +196,8 @@ def suggest(*words: str, output: str = "") -> None:
         The file that the command wrote; ``-`` is a pipe.
     """
     loader = click.get_current_context().params.get("dataset")  # a file that names the user's code does not run it
-    if words[0] in ("audit", "train", "evaluate") and isinstance(loader, str) and ".py:" in loader:
+    reads = words[0] in ("audit", "train", "evaluate") or words[:2] == ("partition", output)
+    if reads and isinstance(loader, str) and ".py:" in loader:
         words = (*words, "--dataset", loader)
     if output != "-":
         console().print(printable(f"next: fnlkit {shlex.join(words)}"), style="dim", soft_wrap=True)

@@ -141,11 +141,12 @@ def metrics_file(
     history : list of dict
         Rows of the run that is continued; the file starts with them.
     target : str
-        Path of the run. If it cannot be written and is not there, the file goes, too.
+        Path of the run. If it cannot be written and is not there, a new file goes, too.
     """
     if path is None:
         yield lambda row: None
         return
+    new = not os.path.exists(path)
     handle = open(path, "a", encoding="utf-8")
     replaces = not _device(path)  # up to the first row, the file has the rows of the run that is replaced
 
@@ -163,7 +164,7 @@ def metrics_file(
                 write(row)
             yield write
     except (InputError, OSError):
-        if target != "-" and not os.path.exists(target) and not _device(path):
+        if new and target != "-" and not os.path.exists(target):
             os.remove(path)
         raise
 

@@ -147,7 +147,7 @@ def test_control_characters_in_errors_are_escaped(noisy, tmp_path):
 
 def test_files_may_have_names_in_any_bytes(tmp_path):
     name = os.fsdecode(b"\xff~nobody.npz")
-    for line in (f"partition --clients 3 -o {name}", f"inject-noise {name} -o {name}", f"info {name}", f"info {name} --json"):
+    for line in (f"partition --clients 3 -o {name}", f"inject-noise {name} -o n{name}", f"info {name}", f"info {name} --json"):
         succeed(f"fnlkit {line}", tmp_path)
     refuse(f"fnlkit evaluate {name}", tmp_path, "\\udcff~nobody.npz")
 

@@ -9,7 +9,7 @@ import fnlkit
 from fnlkit.core.errors import InputError
 from tests.commands import refuse
 
-FILES = ("fed.npz", "run.pt", "votes.csv", "data.csv")
+FILES = ("fed.npz", "run.pt", "votes.csv", "data.csv", "data.npz")
 
 
 @pytest.mark.parametrize(
@@ -26,6 +26,8 @@ FILES = ("fed.npz", "run.pt", "votes.csv", "data.csv")
         ("report run.pt -o run.pt", "-o run.pt"),
         ("partition --dataset fed.npz -o fed.npz", "fed.npz"),  # before the data are read
         ("train fed.npz --metrics fed.npz -o new.pt", "--metrics fed.npz"),
+        ("partition fed.npz -o fed.npz", "-o fed.npz"),
+        ("inject-noise --dataset data.npz -o data.npz", "data.npz"),
         ("inject-noise fed.npz -o fed.npz", "-o fed.npz"),  # a repeated command would add noise to noise
     ],
 )

@@ -236,7 +236,9 @@ def test_a_user_loads_a_data_set(tmp_path):
     shutil.copy(tmp_path / "mine.py", tmp_path / "my code/mine.py")
     spec = '"my code/mine.py:blobs"(samples=60)'
     there = succeed(f"fnlkit partition --clients 2 --labels observed --dataset '{spec}' -o there.npz", tmp_path)
-    assert there.stderr.splitlines()[-1].endswith(f"--dataset '{spec}'")
+    whole = succeed(f"fnlkit inject-noise --dataset '{spec}' -o whole.npz", tmp_path)
+    for done in (there, whole):
+        assert done.stderr.splitlines()[-1].endswith(f"--dataset '{spec}'")
     refuse("fnlkit partition --dataset mine.py", tmp_path, "write mine.py:NAME")
     refuse("fnlkit partition --dataset mine.py:nothing", tmp_path, "returned int; return arrays x_train")
     refuse("fnlkit partition --dataset 'mine.py:blobs(samplse=3)'", tmp_path, "did you mean 'samples'?")

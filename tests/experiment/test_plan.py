@@ -82,6 +82,12 @@ def test_metrics_start_with_the_rows_of_the_run_that_is_continued(tmp_path):
     with metrics_file(str(path), [{"round": 0}]) as write:
         write({"round": 1})
         assert [json.loads(line) for line in path.read_text().splitlines()] == [{"round": 0}, {"round": 1}]
+    # A run that fails before its first row keeps a file of another run, and leaves no file of its own.
+    before = path.read_bytes()
+    for file in (path, path.with_name("new.jsonl")):
+        with pytest.raises(InputError), metrics_file(str(file), [], str(path.with_name("missing.pt"))):
+            raise InputError("no")
+    assert path.read_bytes() == before and not file.exists()
     with metrics_file(None, []) as write:
         write({"round": 0})
 
