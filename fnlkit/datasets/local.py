@@ -38,12 +38,12 @@ from fnlkit.datasets.decoding import (
 )
 from fnlkit.datasets.dicom import choose_window, common_window, span
 from fnlkit.datasets.file_cache import cache_json
-from fnlkit.datasets.groups import NAMES, as_texts, class_of_groups, find_names, number_groups, of_parts
+from fnlkit.datasets.groups import DOUBTFUL, NAMES, as_texts, class_of_groups, find_names, number_groups, of_parts
 from fnlkit.datasets.identifying import note_columns
 from fnlkit.datasets.labels import classes_of, doubts, must_repeat, whole_labels
 from fnlkit.datasets.layout import LAYOUTS, lay_out, layout_of, rate_of
 from fnlkit.datasets.sites import npz_per_site
-from fnlkit.datasets.spelling import merge_spellings
+from fnlkit.datasets.spelling import fold, merge_spellings
 from fnlkit.datasets.votes import check_votes, most_votes, whole_votes
 from fnlkit.kernels.streams import stream
 
@@ -187,14 +187,13 @@ def from_arrays(name: str, arrays: Mapping[str, Any], *, of_site: bool = False) 
         if len(x) != len(y):
             raise InputError(f"`x_{part}` has {len(x):,} samples but `y_{part}` {len(y):,} labels")
     fields = _fields_of(arrays, "train", len(labels[0]))
-    test_fields = _fields_of(arrays, "test", len(labels[1]))
+    test_fields = {} if alone else _fields_of(arrays, "test", len(labels[1]), fields)
     ids = fields.pop("ids", None)
     if "site" in fields:
-        parts, more = merge_spellings(*(as_texts(part.get("site", ())) for part in (fields, test_fields)), what="sites")
-        if gap := next((f"site_{part}" for part, sites in zip(("train", "test"), parts, strict=True) if "" in sites), ""):
-            raise InputError(f"`{gap}` contains an empty text or NaN; every sample needs a site")
-        fields["site"], merged = np.array(parts[0]), merged + more
-        test_fields |= {"site": np.array(parts[1])} if "site" in test_fields else {}
+        (sites,), more = merge_spellings(as_texts(fields["site"]), what="sites")
+        if "" in sites:
+            raise InputError("`site_train` contains an empty text or NaN; every sample needs a site")
+        fields["site"], merged = np.array(sites), merged + more
     groups = _groups_in(fields, test_fields, len(labels[1]))
     votes: tuple[np.ndarray | None, list[str]] = (None, [])
     if "votes_train" in arrays:
@@ -246,8 +245,11 @@ def _note_empty_classes(names, labels, true, named):
     ]
 
 
-def _fields_of(arrays, part, size):
-    """Read the arrays (n,) or (n, 1) NAME_train or NAME_test with a value per sample, by NAME."""
+def _fields_of(arrays, part, size, needed=()):
+    """Read the arrays (n,) or (n, 1) NAME_train or NAME_test with a value per sample, by NAME.
+
+    Other arrays are no fields, such as an embedding per sample, unless their name is in `needed`.
+    """
     fields = {}
     for key, value in arrays.items():
         name = key.removesuffix(f"_{part}")
@@ -255,7 +257,7 @@ def _fields_of(arrays, part, size):
             continue
         if value.shape in ((size,), (size, 1)):
             fields[name] = value.reshape(-1)
-        elif name in ("site", "ids", *NAMES):
+        elif name.lower() in ("site", "ids", *NAMES, *DOUBTFUL) and (name in needed or value.ndim < 2 or len(value) != size):
             raise InputError(
                 f"`{key}` has the shape {value.shape}; expected a value for each of the {size:,} samples of {part}"
             )
@@ -271,7 +273,9 @@ def _groups_in(fields, test_fields, size):
     if not names:
         return None, None, []
     test = test_fields.get(names[0], np.zeros(size, "U1"))
-    return of_parts(fields[names[0]], test, fields.get("site"), test_fields.get("site"))
+    sites, test_sites = ([fold(text) for text in as_texts(part.get("site", ()))] for part in (fields, test_fields))
+    # Without the sites of all test samples, only the names are compared.
+    return of_parts(fields[names[0]], test, sites or None, test_sites if all(test_sites) and test_sites else None)
 
 
 def _votes(values):

@@ -125,6 +125,8 @@ def test_groups_of_test_samples_are_read_from_tables_and_arrays(tmp_path):
     ("array", "problem"),
     [
         (("patient_id_train", PATIENTS[1:]), "`patient_id_train`.*each of the"),
+        (("Patient_ID_train", PATIENTS[1:]), "`Patient_ID_train`.*each of the"),
+        (("subject_train", PATIENTS[1:]), "`subject_train`.*each of the"),
         (("ids_train", PATIENTS[1:]), "`ids_train`.*each of the"),
         (("site_train", PATIENTS[None]), "`site_train`.*each of the"),
         (("site_train", np.where(PATIENTS == 3, "", "a")), "every sample needs a site"),
@@ -150,14 +152,33 @@ def test_a_column_of_an_npz_has_the_groups_and_nan_is_a_group_of_its_own(tmp_pat
     assert len(np.unique(datasets.load(tmp_path / "sites").groups)) == 59 + (PATIENTS == 3).sum()
 
 
-@pytest.mark.parametrize(("sites_of_test", "shared"), [({"site_test": np.arange(12) % 2}, 6), ({}, 12)])
+@pytest.mark.parametrize(
+    ("sites_of_test", "shared"),
+    [(np.array(["Clinic  a", "b"] * 6), 6), (None, 12), (np.full(12, ""), 12), (np.array(["Clinic A", ""] * 6), 12)],
+)
 def test_groups_at_sites_are_compared_with_those_of_the_test_samples(sites_of_test, shared, tmp_path):
     """`site_test` was ignored, and no group had training and test samples."""
     arrays = {"x_train": np.zeros((40, 2), np.float32), "y_train": np.arange(40) % 2, "groups_train": np.arange(40) // 2,
               "x_test": np.zeros((12, 2), np.float32), "y_test": np.arange(12) % 2, "groups_test": np.arange(12)}  # fmt: skip
-    np.savez(tmp_path / "a.npz", **arrays, site_train=np.zeros(40, int), **sites_of_test)
-    notes = [note for note in datasets.load(tmp_path / "a.npz").notes if f"{shared} groups have" in note]
-    assert len(notes) == 1 and ("add the sites" in notes[0]) == (not sites_of_test)
+    arrays |= {"site_train": np.full(40, "Clinic A")} | ({} if sites_of_test is None else {"site_test": sites_of_test})
+    np.savez(tmp_path / "a.npz", **arrays)
+    data = datasets.load(tmp_path / "a.npz")
+    notes = [note for note in data.notes if f"{shared} groups have" in note]
+    assert len(notes) == 1 and ("add the sites" in notes[0]) == (shared == 12) and set(data.fields["site"]) == {"Clinic A"}
+
+
+def test_arrays_that_are_no_value_per_sample_are_ignored_unless_they_have_the_groups_of_test_samples(tmp_path):
+    """An embedding of each speaker and the names of test samples that are not there were refused."""
+    arrays = {"x_train": np.zeros((40, 2), np.float32), "y_train": np.arange(40) % 2, "speaker_train": np.zeros((40, 16)),
+              "Subject_train": np.arange(40) // 2, "site_train": np.full(40, "Clinic A")}  # fmt: skip
+    np.savez(tmp_path / "a.npz", **arrays, ids_test=np.arange(3), site_test=np.full(80, "clinic a"))
+    data = datasets.load(tmp_path / "a.npz")
+    assert len(np.unique(data.groups)) == 20 and set(data.fields) == {"Subject", "site"}
+    arrays |= {"x_test": np.zeros((12, 2), np.float32), "y_test": np.arange(12) % 2, "speaker_test": np.zeros((12, 16))}
+    for groups in (np.arange(11), np.zeros((12, 2))):
+        np.savez(tmp_path / "a.npz", **arrays, Subject_test=groups)
+        with pytest.raises(InputError, match="`Subject_test` has the shape"):
+            datasets.load(tmp_path / "a.npz")
 
 
 def test_labels_missing_in_an_npz_leave_the_groups_in_place(tmp_path):
