@@ -60,10 +60,16 @@ def number_groups(names: Sequence[Any] | np.ndarray, within: Sequence[Any] | np.
 
 
 def as_texts(values: Sequence[Any] | np.ndarray) -> list[str]:
-    """Write names (n,) of groups, sites or samples as texts; NaN, a missing name, is the empty text."""
+    """Write names (n,) of groups, sites or samples as texts; NaN, None or NA, a missing name, is the empty text."""
     values = np.asarray(values)
+    if values.dtype.kind == "S":
+        values = np.char.decode(values, "utf-8", "backslashreplace")
     texts: list[str] = values.astype(str).tolist()
-    return ["" if gap else text for text, gap in zip(texts, (values != values).tolist(), strict=True)]
+    if values.dtype.kind != "O":
+        return ["" if gap else text for text, gap in zip(texts, (values != values).tolist(), strict=True)]
+    import pandas
+
+    return ["" if gap else text for text, gap in zip(texts, pandas.isna(values).tolist(), strict=True)]
 
 
 def of_parts(

@@ -3,6 +3,7 @@
 from collections import Counter
 
 import numpy as np
+import pandas
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +14,7 @@ from fnlkit import datasets
 from fnlkit.artifacts.federation import Federation
 from fnlkit.core.errors import InputError
 from fnlkit.datasets.folds import assign_folds
-from fnlkit.datasets.groups import class_of_groups, repeats_like_groups
+from fnlkit.datasets.groups import as_texts, class_of_groups, repeats_like_groups
 from fnlkit.datasets.local import split
 from fnlkit.simulate import partitioning
 from fnlkit.simulate.holdout import set_apart
@@ -179,6 +180,20 @@ def test_arrays_that_are_no_value_per_sample_are_ignored_unless_they_have_the_gr
         np.savez(tmp_path / "a.npz", **arrays, Subject_test=groups)
         with pytest.raises(InputError, match="`Subject_test` has the shape"):
             datasets.load(tmp_path / "a.npz")
+
+
+@pytest.mark.parametrize(
+    ("names", "texts"),
+    [
+        (np.array(["a", None, float("nan"), pandas.NA, "a"], dtype=object), ["a", "", "", "", "a"]),
+        (np.array(["Ä", "b", "Ä"]).astype("U1"), ["Ä", "b", "Ä"]),
+        (np.array(["Ä".encode(), "Ä".encode("latin-1"), b"b"]), ["Ä", "\\xc4", "b"]),
+        (np.float32([0.1, float("nan")]), ["0.1", ""]),
+    ],
+)
+def test_names_of_groups_as_texts(names, texts):
+    """NA of pandas and bytes beyond ASCII were internal errors, and all samples with None were one group."""
+    assert as_texts(names) == texts
 
 
 def test_labels_missing_in_an_npz_leave_the_groups_in_place(tmp_path):
