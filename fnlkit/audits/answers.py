@@ -172,10 +172,10 @@ def _newest(positions, labels, rows, answers, federation):
         if not known and labels[before] != labels[i]:
             sample = federation.ids_of([position])[0]
             who = name or "somebody"
-            column, time = answers.updated_column, answers.updated[rows[i]]
-            unread = (
-                f"; {column!r} holds {time[:40]!r}: write times as 2024-03-31 14:05" if time and np.isnat(when).any() else ""
+            time = next(
+                (answers.updated[row] for row, t in zip((rows[i], rows[before]), when[::-1], strict=True) if np.isnat(t)), ""
             )
+            unread = f"; {answers.updated_column!r} holds {time[:40]!r}: write times as 2024-03-31 14:05" if time else ""
             text = f"{who} has a vote on {sample!r} in an earlier row; one vote per sample and annotator{unread}"
             answers.fail([rows[i]], text)
         if known and when[1] > when[0]:

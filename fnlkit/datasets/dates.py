@@ -31,7 +31,7 @@ _FORMS = {
 FORMS = tuple(_FORMS)
 _READ = {form: (re.compile(pattern), parts) for form, (pattern, parts) in _FORMS.items()}
 # Times of day, and dates whose year has two digits, are recognized but not converted.
-_OTHER = re.compile(r"\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?(?: ?[AaPp][Mm])?|\d{1,2}[./]\d{1,2}[./]\d{2}" + _TIME)
+_OTHER = re.compile(r"\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?(?: ?[AaPp][Mm])?|(\d{1,2})[./](\d{1,2})[./]\d{2}" + _TIME)
 # Share of the cells that must be dates.
 _MOST = 0.9
 PARTS = ("year", "day of the year", "weekday")
@@ -104,13 +104,17 @@ def parts_of(texts: Sequence[str], form: str) -> tuple[np.ndarray, list[int]]:
 def read_times(texts: Sequence[str]) -> np.ndarray:
     """Read times (n,) datetime64 in UTC.
 
-    A text that is none is not-a-time, and so are all if their days and months are in doubt, as in 05/01/2024 and 05/01/24.
+    A text that is none is not-a-time, and so are those whose day and month are in doubt, as in 05/01/24, or all if no other
+    text decides, as in 05/01/2024.  Times of day without a date are times if all texts are.
     """
     import pandas
 
     forms = forms_of(texts)
-    if len(forms) > 1 or any(_OTHER.fullmatch(text.strip()) for text in texts):
+    if len(forms) > 1:
         return np.full(len(texts), np.datetime64("NaT", "ns"))
+    others = [_OTHER.fullmatch(text.strip()) for text in texts]
+    no_dates = any(text.strip() and (other is None or other[1]) for text, other in zip(texts, others, strict=True))
+    doubted = [other is not None and (max(map(int, other.groups())) <= 12 if other[1] else no_dates) for other in others]
     first = bool(forms) and forms[0].startswith("day")
     times = pandas.to_datetime(pandas.Series(texts, dtype=object), format="mixed", dayfirst=first, errors="coerce", utc=True)
-    return times.dt.tz_localize(None).to_numpy("datetime64[ns]")
+    return times.dt.tz_localize(None).mask(doubted).to_numpy("datetime64[ns]")

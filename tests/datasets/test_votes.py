@@ -278,8 +278,21 @@ def test_the_newest_vote_counts_if_the_times_can_be_read(tmp_path, federation, f
             fnlkit.consensus(federation, path)
 
 
+def test_a_time_in_doubt_decides_about_its_own_vote_only(tmp_path, federation):
+    """A cell 05.01.24 made all times unknown, and the message blamed another cell."""
+    rows = [[1000 + i, "ann", "p", "2024-01-05 10:00"] for i in range(SIZE)] + [[1000, "ann", "q", "2024-01-06 10:00"]]
+    rows[1][3] = "05.01.24"
+    path = write(tmp_path / "l.csv", ["id", "annotator", "label", "updated_at"], rows)
+    assert fnlkit.consensus(federation, path).federation.extra["votes"][0, 0] == 1
+    path = write(tmp_path / "l.csv", ["id", "annotator", "label", "updated_at"], [*rows, [1001, "ann", "q", "2024-01-06"]])
+    with pytest.raises(fnlkit.InputError, match="'updated_at' holds '05.01.24'"):
+        fnlkit.consensus(federation, path)
+
+
 def test_times_whose_day_and_month_are_in_doubt_are_not_read():
     assert np.isnat(read_times(["05/01/2024 10:00", "06/01/2024 10:00"])).all()
-    assert np.isnat(read_times(["05/01/24 10:00", "13.01.24 10:00"])).all()  # the first was the first of May
+    assert np.isnat(read_times(["05/01/24 10:00", "13.01.24 10:00", "2024-01-05"])).tolist() == [True, False, False]
+    assert np.isnat(read_times(["10:30", "2024-01-05 10:00"])).tolist() == [True, False]
+    assert np.diff(read_times(["10:30", "11:30", ""])[:2]) == np.timedelta64(1, "h")
     assert np.diff(read_times(["31/01/2024 10:00", "05/02/2024 10:00"])).astype("timedelta64[D]").tolist()[0].days == 5
     assert np.isnat(read_times(["", "2024-01-05"])).tolist() == [True, False]
