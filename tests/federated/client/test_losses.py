@@ -452,6 +452,20 @@ def test_a_sure_prediction_gives_finite_losses_and_gradients():
         assert torch.isfinite(values).all() and torch.isfinite(gradient).all()
 
 
+@pytest.mark.parametrize(
+    "loss", [partial(losses.mixmatch, unlabeled=1.0, views=1), losses.consistent, partial(losses.joint, alpha=1.2, beta=0.8)]
+)
+def test_a_class_that_vanishes_in_single_precision_is_at_a_finite_distance_from_uniform(loss):
+    logits = torch.tensor([[300.0, 0, 0, -300.0], [300.0, 0, 0, 0]], requires_grad=True)
+    labels, pair = torch.tensor([0, 1]), torch.cat([logits, logits], -1)
+    rows = {"divided_clean": torch.ones(2, 2), "divided_label": labels, "filter_label": labels, "filter_global": labels}
+    rows |= {"filter_keep": labels == 0, "joint_history": torch.zeros(2, 10, 4), "joint_seen": labels}
+    state, more = {"filter_bias": torch.ones(4), "filter_agree": torch.tensor(0)}, {"partner": labels.flip(0)}
+    more |= {"features": pair, "unmixed": logits.detach(), "unmixed_features": pair.detach(), "share": torch.tensor(0.7)}
+    values, _ = values_of(loss, logits, Batch(y=labels, rows=rows, state=state, **more))
+    assert torch.isfinite(values).all() and torch.isfinite(torch.autograd.grad(values.sum(), logits)[0]).all()
+
+
 def test_classes_are_drawn_by_inversion():
     prior = torch.tensor([0.25, 0.0, 0.5, 0.25])
     draws = torch.tensor([0.0, 0.2499, 0.25, 0.7499, 0.75, 0.99999])

@@ -1,11 +1,10 @@
 """FedDiv's loss: mixup of samples that a filter selects and on which global and local model agree."""
 
-import math
 from typing import TYPE_CHECKING
 
 import torch
 
-from fnlkit.federated.client.losses.parts import reads, select_label
+from fnlkit.federated.client.losses.parts import away_from_uniform, reads, select_label
 
 if TYPE_CHECKING:
     from fnlkit.federated.client.client import Batch
@@ -36,8 +35,7 @@ def consistent(logits: "torch.Tensor", batch: "Batch", *, prior: float = 0.0, de
     own, other = share * keep, (1 - share) * keep.gather(-1, mate)
     values = -own * select_label(logp, labels) - other * select_label(logp, labels.gather(-1, mate))
     values = values / (own + other).mean(-1, keepdim=True).clamp_min(1e-12)
-    mean = logp.exp().mean(-2)
-    return values - prior * (mean.log().mean(-1) + math.log(logits.shape[-1]))[..., None]
+    return values + prior * away_from_uniform(logp.exp())[..., None]
 
 
 def debias_logits(logits: "torch.Tensor", bias: "torch.Tensor", strength: float) -> "torch.Tensor":

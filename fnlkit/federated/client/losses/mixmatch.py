@@ -1,12 +1,11 @@
 """DivideMix's loss: each of two models learns from samples that the other model divided, with labels refined by both."""
 
-import math
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from fnlkit.core.declarations import declare
-from fnlkit.federated.client.losses.parts import reads
+from fnlkit.federated.client.losses.parts import away_from_uniform, reads
 from fnlkit.models.pair_output import both
 
 if TYPE_CHECKING:
@@ -60,8 +59,7 @@ def mixmatch(
     def mean_over(which: "torch.Tensor", values: "torch.Tensor") -> "torch.Tensor":
         return which * values / which.mean(-2, keepdim=True).clamp_min(1e-12)
 
-    mean = logp.exp().mean(-3)
-    prior = -(mean.log().mean(-1) + math.log(classes))  # sum_c (1/C) log((1/C) / mean_c), (..., 2)
+    prior = away_from_uniform(logp.exp(), -3)  # (..., 2)
     values = mean_over(labeled, entropies) + unlabeled * mean_over(1 - labeled, squares) + prior[..., None, :]
     return values.sum(-1)
 

@@ -1,17 +1,26 @@
 """Shared parts of losses."""
 
+import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from fnlkit.core.declarations import declaration, declare
-
-if TYPE_CHECKING:
-    import torch
 
 
 def select_label(values: "torch.Tensor", labels: "torch.Tensor") -> "torch.Tensor":
     """Select the entry of the last axis at each label: values (..., C), labels (...) -> (...)."""
     return values.gather(-1, labels[..., None]).squeeze(-1)
+
+
+def away_from_uniform(p: "torch.Tensor", samples: int = -2) -> "torch.Tensor":
+    """Divergence KL(uniform || mean p) of probabilities (..., B, C): (...), with the axis `samples` of B.
+
+    It stays finite for a class whose probability is 0 in single precision, as with logits that differ by 104.
+    """
+    mean = p.mean(samples).clamp_min(torch.finfo(p.dtype).tiny)
+    return -(mean.log().mean(-1) + math.log(p.shape[-1]))  # sum_c (1/C) log((1/C) / mean_c)
 
 
 def reads(

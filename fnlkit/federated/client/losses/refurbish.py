@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fnlkit.federated.client.losses.parts import reads, select_label
+from fnlkit.federated.client.losses.parts import away_from_uniform, reads, select_label
 
 if TYPE_CHECKING:
     from fnlkit.federated.client.client import Batch, Client, LocalModel, Received
@@ -53,8 +53,7 @@ def joint(
     label = torch.nn.functional.one_hot(batch.y, classes).to(logits)
     count = seen.clamp(1, length)[..., None]
     soft = label if given else torch.where(seen[..., None] > 0, history.to(logits).sum(-2) / count, label)
-    uniform = -(p.mean(-2).log().mean(-1) + math.log(classes))
-    values = -(soft * logp).sum(-1) + alpha * uniform[..., None] - beta * (p * logp).sum(-1)
+    values = -(soft * logp).sum(-1) + alpha * away_from_uniform(p)[..., None] - beta * (p * logp).sum(-1)
     history, seen = append_prediction(history, seen, p.detach().to(history), -2)
     return values, {"joint_history": history, "joint_seen": seen}
 
