@@ -338,13 +338,7 @@ def doubts(table: Table, columns: Sequence[dict[str, Any]], categorical: Collect
     written = [column for column in columns if "notation" in column and isinstance(table.columns[column["name"]], list)]
     notes = [notation.note_notation(each["name"], table.raw(each["name"]), each["notation"]) for each in written]
     notes += _note_marks(table, columns)
-    for column in (column for column in columns if column["kind"] == "number"):
-        for value, count in find_codes(_read_numbers(table, column)):
-            code = spell(repr(value))  # all digits: 9999999, not 1e+07, is a cell
-            notes.append(
-                f"column {column['name']!r}: {count:,} cells are {code}, far from the other values; write "
-                f"missing=[{code}] if it means a missing value"
-            )
+    notes += note_codes(table, columns)
     for name in [column["name"] for column in columns if column["kind"] == "one-hot" and column["name"] not in categorical]:
         values, odd = table.numbers(name)
         count = int(np.isfinite(values).sum())
@@ -382,6 +376,19 @@ def _note_marks(table, columns):
         for mark in decimal
         if len(decimal) == 1 and texts and not any(mark in text for text in texts)
     ]
+
+
+def note_codes(table: Table, columns: Sequence[dict[str, Any]]) -> list[str]:
+    """Note numbers that can be codes of missing values, such as -999; arguments as for `doubts`."""
+    notes = []
+    for column in (column for column in columns if column["kind"] == "number"):
+        for value, count in find_codes(_read_numbers(table, column)):
+            code = spell(repr(value))  # all digits: 9999999, not 1e+07, is a cell
+            notes.append(
+                f"column {column['name']!r}: {count:,} cells are {code}, far from the other values; write "
+                f"missing=[{code}] if it means a missing value"
+            )
+    return notes
 
 
 def _free(levels, rows):
@@ -448,6 +455,10 @@ def encode(columns: Sequence[dict[str, Any]], table: Table, rows: np.ndarray) ->
             values = _ranks(_read_categories(table, column), column["levels"])[:, None]
         else:
             values = _read_numbers(table, column)[:, None] - column.get("offset", 0.0)
+            if far := [int(row) for row in rows if abs(values[row, 0]) > np.finfo(np.float32).max]:
+                table.fail(
+                    far, f"column {name!r} holds {values[far[0], 0]:g}, beyond float32; leave the cell empty if it is missing"
+                )
         absent = ~np.isfinite(values[rows])
         parts.append(np.where(absent, column["fill"], values[rows]))
         parts += [absent[:, :1]] * column["missing"]
@@ -455,7 +466,7 @@ def encode(columns: Sequence[dict[str, Any]], table: Table, rows: np.ndarray) ->
 
 
 def note_unseen(columns: Sequence[dict[str, Any]], table: Table, rows: Sequence[int] | np.ndarray, what: str) -> list[str]:
-    """Note categories that did not occur during learning, a note per column with the number of rows.
+    """Note categories and missing numbers that did not occur during learning, a note per column with the number of rows.
 
     Parameters
     ----------
@@ -477,7 +488,20 @@ def note_unseen(columns: Sequence[dict[str, Any]], table: Table, rows: Sequence[
             )
     if len(notes) > 1:
         notes.append(f"{len(all_rows):,} of {len(rows):,} {what} have such a category in some column")
-    return notes
+    gaps = {column["name"]: _count_gaps(column, table, rows) for column in columns}
+    return notes + [
+        f"column {name!r}: {count:,} of {len(rows):,} {what} have no value, and every training row has one: they get its mean"
+        for name, count in gaps.items()
+        if count
+    ]
+
+
+def _count_gaps(column, table, rows):
+    """Count the rows without a number or date in a column that has no feature for missing values."""
+    if column["kind"] not in ("number", "date") or column["missing"]:
+        return 0
+    texts = table.raw(column["name"])
+    return sum(texts[row].lower() in MISSING for row in rows)
 
 
 def unseen_rows(column: dict[str, Any], table: Table, rows: Iterable[int]) -> list[int]:

@@ -197,6 +197,7 @@ def _of_table(like, found, wanted, unlabeled, say):
     if like.kind == "wave" and not found.reading["seconds"]:
         found.reading["seconds"] = wanted[0] / like.sample_rate
     names, x = found.ids(), found.samples([rows], like.table, wanted)[0]
-    for note in columns.note_unseen(like.table or (), found.table, rows, "rows") if say is not None else ():
-        say(note)
-    return [names[row] for row in rows], x
+    if say is not None and like.table:
+        for note in columns.note_unseen(like.table, found.table, rows, "rows") + columns.note_codes(found.table, like.table):
+            say(note)
+    return [names[row] or f"row {found.table.rows[row]}" for row in rows], x

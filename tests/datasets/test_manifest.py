@@ -322,6 +322,20 @@ def test_images_are_read_once_before_and_decoded_when_a_client_is_visited(tmp_pa
     assert len(opened) == 8 and again[[3]].shape == (1, 6, 5, 1) and opened[8:] == ["4.png"]  # as it is known
 
 
+def test_new_rows_without_a_number_or_with_a_code_are_noted_and_a_huge_number_is_refused(tmp_path):
+    """A row without an age got the mean age without a note, and 1e39 became infinity."""
+    data = datasets.load(write(tmp_path / "t.csv", "age,label", *(f"{40 + i % 9}.5,{'ab'[i % 2]}" for i in range(40))))
+    ages = ["", "", "-999", "-999", *(f"{40 + i}.5" for i in range(9))]
+    notes = []
+    new = write(tmp_path / "new.csv", "age,id", *(f"{age},{i if i != 2 else ''}" for i, age in enumerate(ages)))
+    names, x = datasets.new_samples(data, str(new), say=notes.append)
+    assert names[:3] == ["0", "1", "row 4"] and x[1, 0] == np.float32(data.table[0]["fill"])
+    assert any("'age': 2 of 13 rows have no value" in note for note in notes)
+    assert any("'age': 2 cells are -999" in note for note in notes)
+    with pytest.raises(InputError, match="row 3: column 'age' holds 1e\\+39, beyond float32"):
+        datasets.new_samples(data, str(write(tmp_path / "new.csv", "age,id", "41,a", "1e39,b")))
+
+
 def test_the_column_of_paths_of_a_run_is_that_of_new_rows(tmp_path):
     """New rows needed another name of the column than the training rows."""
     table = cases(tmp_path, header="bild,label,site,split,id")
