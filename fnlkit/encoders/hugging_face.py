@@ -44,7 +44,8 @@ def transformers_backbone(
     form = _load(library.AutoImageProcessor, folder).to_dict()
     size = form.get("crop_size") or form["size"]
     size = size if isinstance(size, int) else size.get("height") or size["shortest_edge"]
-    mean, std = (form.get(key) or (value,) * 3 for key, value in (("image_mean", 0.0), ("image_std", 1.0)))
+    scale = form if form.get("do_normalize", True) else {}
+    mean, std = (scale.get(key) or (value,) * 3 for key, value in (("image_mean", 0.0), ("image_std", 1.0)))
     interpolation = "bicubic" if form.get("resample") == 3 else "bilinear"
     return forward(ImageEncoder(model), size, mean, std, normalize=normalize, interpolation=interpolation)
 
@@ -70,9 +71,12 @@ class TextEncoder:
 
     def __call__(self, texts: list[str]) -> np.ndarray:
         rows = []
+        # RoBERTa counts positions from the one after that of padding.
+        positions = getattr(getattr(self.model, "embeddings", None), "position_embeddings", None)
+        first = -1 if getattr(positions, "padding_idx", None) is None else positions.padding_idx
+        longest = min(self.tokenizer.model_max_length, self.model.config.max_position_embeddings - first - 1)
         # Text by text: with padding, the features of a text would depend on the others by rounding.
         for text in texts:
-            longest = min(self.tokenizer.model_max_length, self.model.config.max_position_embeddings)
             tokens = self.tokenizer(text, truncation=True, max_length=longest, return_tensors="pt")
             with torch.inference_mode():
                 rows.append(self.model(**tokens).last_hidden_state[0].mean(0))

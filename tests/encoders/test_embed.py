@@ -127,6 +127,9 @@ def tiny_models(tmp_path):
     config = library.BertConfig(vocab_size=len(words), max_position_embeddings=12, **small)
     library.BertModel(config).save_pretrained(tmp_path / "bert")
     library.BertTokenizer(str(tmp_path / "words.txt")).save_pretrained(tmp_path / "bert")
+    config = library.RobertaConfig(vocab_size=len(words), max_position_embeddings=12, pad_token_id=1, **small)
+    library.RobertaModel(config).save_pretrained(tmp_path / "roberta")
+    library.BertTokenizer(str(tmp_path / "words.txt")).save_pretrained(tmp_path / "roberta")
     return tmp_path
 
 
@@ -139,6 +142,12 @@ def test_transformers_gives_pooled_features_of_images(tiny_models):
     with torch.no_grad():
         right = ViTModel.from_pretrained(tiny_models / "vit")(pixel_values=x).pooler_output
     np.testing.assert_allclose(out, right.numpy(), atol=1e-5)
+    form = tiny_models / "vit/preprocessor_config.json"
+    form.write_text(form.read_text().replace('"do_normalize": true', '"do_normalize": false'))
+    raw = embed(data, f"transformers(name='{tiny_models}/vit', normalize=false)", device="cpu")
+    with torch.no_grad():
+        right = ViTModel.from_pretrained(tiny_models / "vit")(pixel_values=x * 0.25 + 0.5).pooler_output
+    np.testing.assert_allclose(raw, right.numpy(), atol=1e-5)
 
 
 def test_transformers_gives_the_mean_over_the_tokens_of_a_text(tiny_models):
@@ -150,6 +159,8 @@ def test_transformers_gives_the_mean_over_the_tokens_of_a_text(tiny_models):
         right = BertModel.from_pretrained(tiny_models / "bert")(torch.tensor([[2, 5, 6, 3]])).last_hidden_state[0].mean(0)
     np.testing.assert_allclose(out[0], right.numpy(), atol=1e-5)
     assert out.shape == (3, 8) and np.isfinite(out).all()  # the second text is longer than the model allows
+    # RoBERTa's positions begin behind that of padding, so that fewer tokens fit.
+    assert np.isfinite(embed(texts, f"transformers(name='{tiny_models}/roberta')", device="cpu")).all()
     with pytest.raises(InputError, match="finds no ImageProcessor in"):
         embed(images(), f"transformers(name='{tiny_models}/bert')", device="cpu")
 
