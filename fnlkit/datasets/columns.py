@@ -272,7 +272,8 @@ def _read_numbers(table, column):
     if form is None or not isinstance(table.columns[name], list):
         values, odd = table.numbers(name)
         wanted = "expected a number"
-        if len(odd) and (flags := _read_booleans(table, name)) is not None:
+        # A column of booleans of a file with types, which is learned as 0 and 1, has a mean of 0 to 1.
+        if len(odd) and 0 <= column.get("fill", -1) <= 1 and (flags := _read_booleans(table, name)) is not None:
             values, odd = flags, []
     else:
         values, odd = notation.read_numbers(table.raw(name), form)

@@ -83,6 +83,14 @@ def test_new_rows_with_true_and_false_are_read_in_each_format(train, new, tmp_pa
     assert note_unseen(learned, read_table(tmp_path / f"t.{new}"), range(30), "rows") == []
 
 
+def test_new_rows_with_true_and_false_are_no_other_numbers(tmp_path):
+    """A column of ages was read as 1 and 0."""
+    (tmp_path / "t.csv").write_text("age,label\n" + "".join(f"{40 + i % 9},{'ab'[i % 2]}\n" for i in range(30)))
+    (tmp_path / "n.csv").write_text("age\ntrue\nfalse\n")
+    with pytest.raises(fnlkit.InputError, match="n.csv, row 2: column 'age' holds 'true'; expected a number"):
+        encode(datasets.load(tmp_path / "t.csv").table, read_table(tmp_path / "n.csv"), np.arange(2))
+
+
 @pytest.mark.parametrize("ending", ["xlsx", "parquet", "dta"])
 def test_a_table_goes_through_partition_audit_train_and_predict(tmp_path, ending):
     spec, notes = f'manifest(file="{write(tmp_path, ending)}", numbers=["Sättigung"])', []
