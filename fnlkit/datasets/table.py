@@ -31,7 +31,7 @@ _MAX_UNPACKED = 2**30
 _MOST_CHARACTERS = 2**17
 MAX_CELLS = 2**23  # text cells; each is an object
 MAX_NUMBERS = 2**26  # numeric cells
-_BLANK = re.compile(r"\A(?:(?:[ \t]*|sep=.)(?:\r\n|\r|\n))*")  # Excel reads a first line sep=;
+_BLANK = re.compile(r'\A(?:(?:[ \t]*|(?i:sep=.|"sep=."))(?:\r\n|\r|\n))*')  # Excel reads a first line sep=;
 _COMMA = re.compile(r"\s*[-+]?\d*,\d+([eE][-+]?\d+)?\s*")
 _SHEETS = {"header": None, "dtype": object, "keep_default_na": False, "sheet_name": None}
 # End of the name -> name of the format, function of pandas, its options, and the package that it needs.

@@ -158,9 +158,11 @@ def test_semicolons_commas_in_numbers_and_quoted_lines(tmp_path):
     assert data.x_train[:, 0].tolist() == [i + 0.5 for i in range(6)] and data.fields["bemerkung"][1] == "zwei\nZeilen; 1"
     assert data.ids.tolist() == [f"row {i}" for i in range(2, 8)]
     assert datasets.load(data.name).checksum == data.checksum
-    path.write_text(f"sep=;\n{path.read_text()}")  # a line for Excel
-    with_line = datasets.load(data.name)
-    assert with_line.ids[0] == "row 3" and (with_line.x_train == data.x_train).all()
+    text = path.read_text()
+    for line in ("sep=;", '"sep=;"', "SEP=;"):  # for Excel
+        path.write_text(f"{line}\n{text}")
+        with_line = datasets.load(data.name)
+        assert with_line.ids[0] == "row 3" and (with_line.x_train == data.x_train).all()
 
 
 @pytest.mark.parametrize(
