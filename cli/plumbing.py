@@ -16,6 +16,7 @@ from fnlkit.cli.dataclass_options import options_of, takes_file
 from fnlkit.cli.terminal import LINES, Table, console, cross, height, out_console, printable
 from fnlkit.core.errors import InputError
 from fnlkit.core.spec import find
+from fnlkit.experiment import output as outputs_of_runs
 from fnlkit.experiment.settings import TrainOptions
 
 if TYPE_CHECKING:
@@ -81,12 +82,10 @@ def must_not_overwrite(file: str | None, output: str | None, what: str, option: 
 
 def must_differ(outputs: dict[str, str | None], *inputs: str | None) -> None:
     """Raise if an output, {option: file}, would overwrite an input file or another output."""
-    written: dict[str, str] = {}
     for option, path in outputs.items():
         for file in inputs:
             must_not_overwrite(file, path, "file", option)
-        if path not in (None, "-") and (other := written.setdefault(os.path.abspath(path), option)) != option:
-            raise InputError(f"{option} {path} is also the file of {other}; choose another name")
+    outputs_of_runs.must_differ(outputs)
 
 
 csv_option = click.option("--csv", "sheet", metavar="FILE.csv", default=None, callback=takes_file,
