@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 # With more values per sample than this, distances between pixels are expensive and carry little information.
 MOST_PIXELS = 64
+# Evidence is void only if it agrees with less than this share of the given labels above chance, three standard errors included.
+USEFUL = 0.1
 
 
 class EstimatorInputs:
@@ -156,20 +158,30 @@ class EstimatorInputs:
                 raise InputError(f"`{name}`: {estimator} does not use it; {instead}")
 
     def weigh(self, guess: np.ndarray, what: str) -> None:
-        """Warn if the guessed labels (m,) agree with the given labels only by chance."""
-        self.weigh_counts(np.bincount(guess * self.classes + self.labels, minlength=self.classes**2), what)
+        """Warn if the guessed labels (m,) agree with the given labels only by chance; -1 marks a sample without a guess."""
+        cells = (guess * self.classes + self.labels)[guess >= 0]
+        self.weigh_counts(np.bincount(cells, minlength=self.classes**2), what)
 
     def weigh_counts(self, counts: "np.ndarray | torch.Tensor", what: str) -> None:
         """Warn as `weigh` does, from counts of samples by guessed and given label, (C, C) or flat."""
         counts = np.asarray(counts).reshape(self.classes, self.classes)
-        total = max(1, counts.sum())
+        total = int(counts.sum())
+        if not total:
+            self.say(
+                f"unchecked: no sample or group could be left out, so nothing shows whether {what} agree with the given labels "
+                "better than by chance; compare with another estimator"
+            )
+            return
         share = float(counts.trace() / total)
         chance = float((counts.sum(1) / total) @ (counts.sum(0) / total))
-        if share <= chance + 3 * np.sqrt(max(chance * (1 - chance), 1e-12) / total):
-            self.say(
-                f"void: {what} agree with {100 * share:.0f} % of the given labels, and {100 * chance:.0f} % are expected by "
-                "chance; do not use these levels, flags and suggestions"
-            )
+        error = 3 * np.sqrt(max(chance * (1 - chance), 1e-12) / total)
+        if share > chance + error:
+            return
+        found = f"{what} agree with {100 * share:.0f} % of the given labels, and {100 * chance:.0f} % are expected by chance"
+        if share + error > chance + USEFUL:
+            self.say(f"unchecked: {found}; {total:,} samples are too few to tell these apart; compare with another estimator")
+        else:
+            self.say(f"void: {found}; do not use these levels, flags and suggestions")
 
     def embed(self) -> Any:
         """Embed the clients' samples (m, d); None with real sites. Default: pixels or principal components.

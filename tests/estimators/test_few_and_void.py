@@ -95,6 +95,26 @@ def test_informative_input_gives_no_void_estimate(digits):
     assert said and "void" in said[0]
 
 
+def test_few_samples_are_no_proof_of_void_evidence(digits):
+    few = np.random.default_rng(1).permutation(1438)[:300]
+    small = replace(digits, y_train=digits.y_train[few], samples=lambda: (digits.x_train[few], digits.x_test))
+    said, noisy = [], federation(small, 5, "symmetric(eta=0.4)")
+    found = estimate(noisy, small, "aum", say=said.append)
+    wrong = noisy.given != small.y_train
+    assert found["estimate_issue_score"][wrong].mean() > found["estimate_issue_score"][~wrong].mean()
+    assert not any("void" in text for text in said) and any("samples are too few" in text for text in said), said
+
+
+@pytest.mark.parametrize(
+    ("every", "agree", "start"), [(1, 5, None), (1, 1, "unchecked: pred"), (5, 0, "void: "), (0, 0, "unchecked: no sample")]
+)
+def test_agreement_is_weighed_by_the_number_of_samples(every, agree, start, digits):
+    said = []
+    evidence = EstimatorInputs(federation(digits, 5, "none"), digits, say=lambda text: said.append(text))
+    evidence.weigh_counts(every + agree * np.eye(10, dtype=int), "predictions")
+    assert said[0].startswith(start) if start else not said, said
+
+
 # ---- ranges contain the share with at least the stated probability, computed from all outcomes of small draws
 def coverage(wrong, drawn, sizes, confidence):
     """Return the exact probability that the range contains the share."""
