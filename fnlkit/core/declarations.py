@@ -1,4 +1,4 @@
-"""Declarations: the replies, needs and capabilities of a component, attached to its function or class.
+"""Declarations: the replies, needs and capabilities of a component, attached to the function or class.
 
     @method(sends={"fit": Sent("mean loss", "every round", (), low=0)}, loss="own", cite="Xu 2022")
     def mine(clients, model, opt, select, *, rounds):
@@ -234,7 +234,7 @@ def resolve(value: Any, parameters: Mapping[str, Any]) -> Any:
 
 
 def declaration(component: object) -> Declaration:
-    """Read the Declaration of a component: a function, with bound parameters or without, a class or its object."""
+    """Read the Declaration of a component: a function, with bound parameters or without, a class or an object."""
     attached = getattr(getattr(component, "func", component), "declaration", None)
     return attached if isinstance(attached, Declaration) else Declaration()
 
@@ -273,7 +273,7 @@ def declare(**properties: Any) -> Callable[[Component], Component]:
 
 
 def method(*, sends: Mapping[str, Sent | str] | Iterable[str] = (), **properties: Any) -> Callable[[Component], Component]:
-    """Declare a method (a decorator); without arguments, its clients send only ``weights``.
+    """Declare a method (a decorator); without arguments, clients send only ``weights``.
 
     Parameters
     ----------

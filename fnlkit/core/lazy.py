@@ -6,7 +6,7 @@ from typing import Any
 
 
 def attach(package: str, home: dict[str, str]) -> Callable[[str], Any]:
-    """Make the function `__getattr__` of a package that imports its names at first use.
+    """Make the function `__getattr__` of a package that imports names at first use.
 
     Parameters
     ----------

@@ -72,7 +72,7 @@ def pick(options: type, given: dict[str, Any]) -> dict[str, Any]:
 def keywords_of(
     options: Callable[P, object],
 ) -> Callable[[Callable[Concatenate[First, ...], Result]], Callable[Concatenate[First, P], Result]]:
-    """The decorator `show_keywords` for a dataclass; type checkers check calls against its fields."""
+    """The decorator `show_keywords` for a dataclass; type checkers check calls against the fields."""
     return lambda function: show_keywords(function, options)
 
 
@@ -93,7 +93,7 @@ def show_keywords(function: Any, options: Any) -> Any:
 
 
 def _keyword(parameter: inspect.Parameter) -> inspect.Parameter:
-    """Turn a parameter into a keyword with its plain type."""
+    """Turn a parameter into a keyword with the plain type."""
     kind, optional = parameter.annotation, False
     if len(get_args(kind)) == 2 and NoneType in get_args(kind):
         kind, optional = next(part for part in get_args(kind) if part is not NoneType), True

@@ -62,7 +62,7 @@ _ABOUT_CODE = {NameError, UnboundLocalError, AttributeError, TypeError, ImportEr
 _LONGEST_PATH = 4096
 _FILES: dict[str, str] = {}  # name in sys.modules -> path, of modules imported from a FILE.py
 _SOURCES: set[str] = set()  # paths of all files that a user named
-_DIGESTS: dict[str, str] = {}  # absolute path of a source -> its digest at import
+_DIGESTS: dict[str, str] = {}  # absolute path of a source -> digest at import
 
 
 class MistakeInPart(InputError):
@@ -143,7 +143,7 @@ def _attribute(module, place, name, where):
 def file_module(path: str | os.PathLike[str]) -> types.ModuleType:
     """Import a Python file once.
 
-    The folder of the file is appended to sys.path, so that the file can import its neighbors.
+    The folder of the file is appended to sys.path, so that the file can import neighbors.
     """
     path = os.path.abspath(path)
     stem = os.path.splitext(os.path.basename(path))[0]
@@ -297,7 +297,7 @@ def path_of(function: object) -> str | None:
 
 
 def mistake(error: BaseException, *, quoting: bool = True) -> MistakeInPart | None:
-    """Locate an error in a user's component: a MistakeInPart with its place, or None.
+    """Locate an error in a user's component: a MistakeInPart with the place, or None.
 
     None is returned if the exception arose elsewhere.
 
@@ -326,7 +326,7 @@ def mistake(error: BaseException, *, quoting: bool = True) -> MistakeInPart | No
 
 
 def _is_written(error, frame):
-    """Whether the key of a KeyError is a name in the failing line, so that its text is code and no value of a sample."""
+    """Whether the key of a KeyError is a name in the failing line, so that the text is code and no value of a sample."""
     key = error.args[0] if isinstance(error, KeyError) and error.args else None
     line = linecache.getline(frame.filename, frame.lineno)
     return isinstance(key, str) and any(f"{quote}{key}{quote}" in line for quote in "\"'")

@@ -71,7 +71,7 @@ def check(function: Callable[..., Any], values: Mapping[str, object], where: str
     Parameters
     ----------
     function : callable
-        A function, or a dataclass for its fields.
+        A function, or a dataclass for the fields.
     values : dict of str to object
     where : str
         Beginning of the message.
@@ -93,7 +93,7 @@ def check(function: Callable[..., Any], values: Mapping[str, object], where: str
 
 
 def faults(function: Callable[..., Any], values: Mapping[str, object]) -> Iterator[tuple[str, str]]:
-    """Yield (parameter, fault) of every value that does not fit its annotation.
+    """Yield (parameter, fault) of every value that does not fit the annotation.
 
     A fault is, for example, ``is 2; write a number from 0 to 1``.
     """

@@ -33,7 +33,7 @@ def describe(name: str) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``source``, ``dataset``, ``steps`` (the commands before `train`), ``train`` (its options) and, if the paper leaves a
+        ``source``, ``dataset``, ``steps`` (the commands before `train`), ``train`` (the options) and, if the paper leaves a
         setting open, ``unstated``: the setting and the value used here.
 
     Raises

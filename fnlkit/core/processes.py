@@ -31,7 +31,7 @@ def single_threads() -> Iterator[None]:
 
 
 def end_with_parent(patience: float = 0) -> None:
-    """Terminate this process when its parent ends, and kill it if it needs more than `patience` seconds."""
+    """Terminate this process when the parent ends, and kill it if it needs more than `patience` seconds."""
 
     def end() -> None:
         parent = multiprocessing.parent_process()

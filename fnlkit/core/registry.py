@@ -232,7 +232,7 @@ def of_budget(spec: str | Spec | Callable[..., Any], rounds: int) -> list[Any]:
 
 
 def sends(spec: str | Spec | Callable[..., Any]) -> dict[str, Sent]:
-    """Collect {name: Sent} of all replies that a method declares, with nested methods and the components in its parameters.
+    """Collect {name: Sent} of all replies that a method declares, with nested methods and the components in the parameters.
 
     If two components declare the same name, the outer declaration takes precedence.
 

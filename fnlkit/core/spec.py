@@ -151,7 +151,7 @@ def parse(text: str | Spec, option: str = "spec") -> Spec:
 
 
 def _value(node, words, origin):
-    """Read a node of Python's syntax tree; its names are positions in `words`, pairs of (kind, text)."""
+    """Read a node of Python's syntax tree; names are positions in `words`, pairs of (kind, text)."""
     match node:
         case ast.Name(id=at):
             kind, word = words[int(at[1:])]
@@ -330,7 +330,7 @@ def bind(spec: Spec, function: Callable[..., Any], what: str, *, given: Collecti
     ----------
     spec : Spec
     function : callable
-        A spec can set its keyword-only parameters; the type of a default determines the allowed values.
+        A spec can set keyword-only parameters; the type of a default determines the allowed values.
     what : str
         The kind of component for messages, for example ``method``.
     given : iterable of str

@@ -42,7 +42,7 @@ def torchvision_backbone(
     name : str
         A classifier of torchvision.models, for example resnet50 or vit_b_32.
     weights : str
-        A file with its state dictionary; ``imagenet``: the library's first ImageNet weights, from torch's cache
+        A file with the state dictionary; ``imagenet``: the library's first ImageNet weights, from torch's cache
         folder; ``random``: untrained, with a fixed seed.
     size : int
         Images are scaled to size x size pixels; 0 uses the training size of the weights.
@@ -192,7 +192,7 @@ def torchaudio_backbone(
     name : str
         A bundle of torchaudio.pipelines that extracts features, such as WAV2VEC2_BASE or HUBERT_BASE.
     weights : str
-        A file with its state dictionary; empty: torch's cache folder; ``random``: untrained, with a fixed seed.
+        A file with the state dictionary; empty: torch's cache folder; ``random``: untrained, with a fixed seed.
     normalize : bool
         Scale rows to length 1.
     """

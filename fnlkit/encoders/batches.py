@@ -18,7 +18,7 @@ class Batches:
 
     With a folder, finished rows survive an interruption.
 
-    The file ``rows`` contains the numbers.  The file ``done`` contains d and then a byte per batch, written after its rows.
+    The file ``rows`` contains the numbers.  The file ``done`` contains d and then a byte per batch, written after the rows.
     """
 
     def __init__(self, place, count, size):

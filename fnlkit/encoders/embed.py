@@ -53,7 +53,7 @@ def embed(
         texts), or ``wave`` (int16 or float (n, samples), with ``sample_rate``), of which pixels and pca read a log-Mel
         spectrogram.
     spec : str or Spec
-        A name of `BACKBONES` with its parameters, or a user's ``FILE.py:NAME`` with the same signature.
+        A name of `BACKBONES` with parameters, or a user's ``FILE.py:NAME`` with the same signature.
     device : str
         ``auto`` uses a GPU if there is one.
     batch_size : int or None
@@ -98,7 +98,7 @@ def embed_parts(
     Parameters
     ----------
     dataset : object
-        As for `embed`; a backbone is fitted on its training samples only.
+        As for `embed`; a backbone is fitted on the training samples only.
     parts : dict of str to array (n, ...)
         For example ``{"embeddings": dataset.x_train, "test": dataset.x_test}``.
     spec, device, batch_size, progress

@@ -113,7 +113,7 @@ class Encoding:
     Attributes
     ----------
     spec, weights : str
-        Of the backbone; checksum of its weights.
+        Of the backbone; checksum of the weights.
     kind : "image", "text" or "wave"
     shape : tuple of int
         Of a sample.
@@ -158,7 +158,7 @@ def cached_parts(
 ) -> dict[str, np.ndarray | Stored]:
     """Encode several arrays once; the features are stored in the cache folder, in ``features``.
 
-    An interrupted computation continues with the next batch.  A finished one is renamed to its final name.
+    An interrupted computation continues with the next batch.  A finished one is renamed to the final name.
 
     Parameters
     ----------

@@ -72,7 +72,7 @@ def choose_backbone(dataset: Dataset, choice: str | Spec = "auto", *, say: Say =
 
 
 def check_backbone(choice: str | Spec) -> None:
-    """Raise InputError if a backbone is unknown, is fitted on samples, or lacks its package; no data is read.
+    """Raise InputError if a backbone is unknown, is fitted on samples, or lacks a package; no data is read.
 
     Parameters
     ----------
@@ -198,7 +198,7 @@ def with_backbone(
 
 
 def choose_head(dataset: Dataset, model: str) -> str:
-    """Choose the network for a data set: ``auto`` becomes a linear head if a backbone has encoded all of its values.
+    """Choose the network for a data set: ``auto`` becomes a linear head if a backbone has encoded all values.
 
     Hidden layers memorize wrong labels on features that are linearly separable, and bring little with right labels.
     """

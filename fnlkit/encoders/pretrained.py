@@ -116,7 +116,7 @@ def frozen_part(dataset: View, forward: Callable[..., Any], *, backbone: str | S
 def find_frozen_part(model: str, dataset: Any, say: Callable[[str], object] | None = None) -> tuple[str, str]:
     """Find (spec of the backbone `frozen_part`, spec of the model) that train the same network with less work.
 
-    Both are "" if nothing is saved: the model is another one, or its first block is trained, or the network cannot be split,
+    Both are "" if nothing is saved: the model is another one, or the first block is trained, or the network cannot be split,
     or the values of all samples need more than `MOST_BYTES`.
 
     Parameters

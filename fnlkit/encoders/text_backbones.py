@@ -97,7 +97,7 @@ def sentence_transformers(
 
 
 def local_folder(name: str, backbone: str, revision: str = "main") -> str:
-    """Find the folder of a model: a path, or its snapshot in the Hugging Face cache."""
+    """Find the folder of a model: a path, or the snapshot in the Hugging Face cache."""
     if Path(name).expanduser().is_dir():
         return str(Path(name).expanduser())
     try:

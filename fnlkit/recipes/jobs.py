@@ -35,9 +35,9 @@ class Job:
         `label` names the method with the options in tables; `method` is "" for an estimate.
     seed : int
     stages : tuple of tuple of str
-        Commands of the pipe, each with its options; the last one writes the file.
+        Commands of the pipe, each with options; the last one writes the file.
     file : str
-        Name of the file with the run, or with the federation and its estimates.
+        Name of the file with the run, or with the federation and the estimates.
     folder : str
         Folder of the runs, to which paths in the options are relative.
     published : (mean, standard deviation) or None
@@ -58,11 +58,11 @@ class Job:
 
     @property
     def name(self) -> str:
-        """Name of the file without its suffix."""
+        """Name of the file without the suffix."""
         return self.file.rpartition(".")[0]
 
     def in_folder(self) -> Job:
-        """The job as seen from its folder."""
+        """The job as seen from the folder of the runs."""
         return replace(self, folder=os.curdir, before=self.before and self.before.in_folder())
 
     @property
@@ -125,7 +125,7 @@ def expand(
     embeddings: str | None = None,
     **train: Any,
 ) -> list[Job]:
-    """Expand a recipe to its Jobs.
+    """Expand a recipe to Jobs.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ def expand(
     only : str or None
         Select the regime of this name, or all regimes with these words in the name, or a pattern with ``*`` and ``?``.
     embeddings : str or None
-        A file of vectors, which replaces the embeddings that a regime computes with its backbone.
+        A file of vectors, which replaces the embeddings that a regime computes with a backbone.
     **train
         Options of `train` that replace the recipe's, if not None.
     """

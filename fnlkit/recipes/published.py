@@ -69,7 +69,7 @@ def tables() -> list[str]:
 
 
 def load_rows(name: str) -> list[dict[str, Any]]:
-    """Load the rows of a table by its name.
+    """Load the rows of a table by name.
 
     Raises
     ------
@@ -150,7 +150,7 @@ def regime_of(row: dict[str, Any], *, scale: float = 1.0) -> dict[str, Any]:
     ----------
     row : dict
     scale : float in (0, 1]
-        Use this share of the paper's rounds. Below 1, the method chooses the lengths of its stages.
+        Use this share of the paper's rounds. Below 1, the method chooses the lengths of the stages.
     """
     paper, dataset = papers()[row["paper"]], DATASETS[row["dataset"]]
     text = f"{row['dataset']} {row['model']}, {row['setting']}, {row['measure']}"
@@ -190,7 +190,7 @@ def _first(rules, text):
 
 
 def _changes(entry, text):
-    """Change an entry by its tables whose patterns occur in a text; later and inner ones take precedence."""
+    """Change an entry by the tables whose patterns occur in a text; later and inner ones take precedence."""
     change = {key: value for key, value in entry.items() if not isinstance(value, dict)}
     for pattern, inner in entry.items():
         if isinstance(inner, dict) and re.search(pattern, text):

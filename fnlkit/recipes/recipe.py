@@ -171,7 +171,7 @@ def check_components(recipe: dict[str, Any], *, every: bool = True) -> None:
 
 
 def must_be_components(named: Mapping[str, Any]) -> None:
-    """Raise InputError unless every named component exists and accepts its parameters.
+    """Raise InputError unless every named component exists and accepts the parameters.
 
     A user's component is imported.
 
@@ -187,7 +187,7 @@ def must_be_components(named: Mapping[str, Any]) -> None:
 
 
 def must_be_data(name: str, option: str, folder: str = ".") -> str:
-    """Check a data set's name, or its absolute path relative to a folder; raise InputError if there is none.
+    """Check a data set's name, or the absolute path relative to a folder; raise InputError if there is none.
 
     Parameters
     ----------

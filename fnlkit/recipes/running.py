@@ -31,7 +31,7 @@ from fnlkit.results.tables import Table
 
 # Imported once by the server that starts the workers; a command imports further modules when needed.
 _COMMON = ["fnlkit.cli.train", "fnlkit.experiment", "fnlkit.federated.engines.fused", "torch._functorch.vmap"]
-# Seconds that an interrupted worker gets to save its run.
+# Seconds that an interrupted worker gets to save the run.
 _PATIENCE = 10
 _STOPPED = (130, 143)
 
@@ -228,7 +228,7 @@ class Plan:
 
 
 def must_belong(jobs: Sequence[Job]) -> None:
-    """Raise InputError if a file in the folder of the runs was made by other commands than those of its job."""
+    """Raise InputError if a file in the folder of the runs was made by other commands than those of the job."""
     for job in jobs:
         if job.state() == "other":
             raise InputError(
@@ -284,7 +284,7 @@ def run_jobs(jobs: Sequence[Job], *, at_once: int, say: Callable[[str], object])
                 pool.shutdown(wait=False, cancel_futures=True)
                 workers = set(multiprocessing.active_children()) - others
                 for process in workers:
-                    process.terminate()  # it saves its run
+                    process.terminate()  # it saves the run
                 for process in workers:
                     process.join(_PATIENCE)
                     process.kill()
@@ -314,7 +314,7 @@ def _start_workers(count: int, folder: str) -> Iterator[Executor]:
 # ---- in a worker
 def _start_worker(folder):
     os.chdir(folder)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends the workers
     end_with_parent(_PATIENCE)
 
 
@@ -352,7 +352,7 @@ def _make_federation(steps):
 
 
 def _call(words):
-    """Run `fnlkit` in this process; raise InputError or WorkStopped with the last line of its messages if it fails."""
+    """Run `fnlkit` in this process; raise InputError or WorkStopped with the last line of the messages if it fails."""
     output, messages = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
     try:
         with contextlib.redirect_stdout(output), contextlib.redirect_stderr(messages):

@@ -24,7 +24,7 @@ SHOWN = ("best", "last", "chosen")
 
 
 def row(run: "Run", *, target: float | None = None) -> dict[str, Any]:
-    """Collect the numbers of a run without its data set.
+    """Collect the numbers of a run without the data set.
 
     They cover accuracy, labels, estimates, traffic, privacy and a digest.
 
@@ -49,7 +49,7 @@ def federation(thing: "Run | Federation") -> Federation:
 
 
 def cost_of_releases(runs: "list[Run]", ledger_of: Callable[[str], Any]) -> list[dict[str, Any]]:
-    """Sum for each run the cost of all known releases of its data set's labels.
+    """Sum for each run the cost of all known releases of the data set's labels.
 
     The entry is {} if no other release is known.
 

@@ -12,7 +12,7 @@ def conventions_line(
     verified: bool = True,
     default: str = "",
 ) -> str:
-    """Write the split, noise, training and score of a run in one line, in the order of its commands.
+    """Write the split, noise, training and score of a run in one line, in the order of the commands.
 
     Parameters
     ----------

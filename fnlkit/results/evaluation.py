@@ -281,7 +281,7 @@ def arrays(run: "Run", found: dict[str, Any] | None = None) -> dict[str, np.ndar
 
 
 def stage_starts(run: "Run") -> dict[str, int]:
-    """Find {stage: client-rounds at its start} of all stages but the first."""
+    """Find {stage: client-rounds at the start} of all stages but the first."""
     out: dict[str, int] = {}
     steps = [row for row in run.history if row["stage"] != "final"]
     for before, row in zip(steps, steps[1:], strict=False):

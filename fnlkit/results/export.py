@@ -24,7 +24,7 @@ FORMATS = (".onnx", ".pt2", ".pt")
 
 
 class Deployed(nn.Module):
-    """A network with its backbone, if there is one, and its normalization.
+    """A network with backbone, if there is one, and normalization.
 
     It maps images (n, C, H, W) of values in [0, 1], or vectors (n, d), to logits (n, C).
     """

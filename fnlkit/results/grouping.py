@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 _SCORES = ("best", "last", "late", "chosen", "kept")
-# Each number of a run's row: column, factor to its unit, digits.
+# Each number of a run's row: column, factor to the unit, digits.
 MEASURES = {
     **{f"accuracy_{kind}": (kind, 100, 2) for kind in _SCORES},
     **{f"agreement_{kind}": (f"{kind} agreement", 100, 2) for kind in _SCORES},

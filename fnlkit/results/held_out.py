@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def differing(runs: "list[Run]") -> dict[str, Any]:
-    """Find {dataset checksum: indices of its runs} for runs that measured agreement with different labels of a sample.
+    """Find {dataset checksum: indices of runs} for runs that measured agreement with different labels of a sample.
 
     Parameters
     ----------

@@ -34,7 +34,7 @@ def probabilities(
         npy, or npz with one array or ``x``, ``x_new`` or ``x_test``; a folder of images or sounds; a table with a row per
         sample.  Samples as in training: the backbone of the run encodes them.
     unlabeled : bool
-        `path` is a data set (default: the run's data set), and its samples without a label are predicted.
+        `path` is a data set (default: the run's data set), and samples without a label are predicted.
     skip_damaged : bool
         Leave out files that cannot be read.
     say : callable(str), optional

@@ -12,7 +12,7 @@ _LATEX = {
 
 @dataclass(frozen=True)
 class Value:
-    """A number with its spread, in the unit of the column's title.
+    """A number with spread, in the unit of the column's title.
 
     Attributes
     ----------

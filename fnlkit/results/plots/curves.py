@@ -23,7 +23,7 @@ _SHORT = re.compile(r'"[^"]*/([^/"]+\.py:[^"]+)"|[^"(\s=,]*/([^/"(]+\.py:[^"(,)\
 _CALLED = {"accuracy": "test accuracy (%)", "agreement": "agreement with given labels (%)"}
 # Largest number of curves whose stages are marked and named; most curves of one axis, and most panels in a row.
 _STAGED, MOST, _WIDE = 2, 8, 3
-# Smallest width of a panel in inches, with its labels.
+# Smallest width of a panel in inches, with labels.
 _NARROW = 1.6
 # Characters of a legend that is below the panels instead of to the right.
 _LONG = 24

@@ -83,7 +83,7 @@ def partition(thing: "Run | Federation") -> "Figure":
     wide, high = max(3.2, cell * shown), max(2.2, cell * classes)
     figure, ((axis,),) = panels(wide + 1.8, high + 0.9)
     most = max(1, counts.max())
-    # The largest bubble fills its cell, in square points; with many clients it can exceed the cell to stay visible.
+    # The largest bubble fills a cell, in square points; with many clients it can exceed the cell to stay visible.
     largest = (72 * max(0.14, 0.92 * max(wide / shown, high / classes) if shown > NAMED else 0.92 * cell)) ** 2
     clients, labels = np.nonzero(counts)
     look = {"color": COLORS[0], "linewidths": 0, "alpha": 0.8}

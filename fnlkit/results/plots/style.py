@@ -57,7 +57,7 @@ NONE_JUDGED = "the audit could not judge the labels of any client; review their 
 
 
 def panels(width: float, height: float, rows: int = 1, columns: int = 1, **more: Any) -> "tuple[Figure, Any]":
-    """Make a figure outside any window or session, and its axes (rows, columns); sides in inches.
+    """Make a figure outside any window or session, and the axes (rows, columns); sides in inches.
 
     A legend next to single axes enlarges the picture; the axes keep their size.
     """
@@ -146,7 +146,7 @@ def save(figure: "Figure", target: str | os.PathLike[str]) -> None:
 
 
 def look(number: int) -> dict[str, Any]:
-    """Choose color and line style of a curve by its number; the first 28 all differ."""
+    """Choose color and line style of a curve by number; the first 28 all differ."""
     return {"color": COLORS[number % len(COLORS)], "linestyle": STYLES[number % len(STYLES)]}
 
 
