@@ -111,8 +111,8 @@ def prepare(folder):
     np.savez(features, embeddings=x[:, :3])
     train = ["train", fed, *QUICK]
     steps = [
-        ["partition", "--dataset", folder / "data.npz", "--clients", 5, "--labels", "true", "-o", fed],
-        ["inject-noise", fed, "--noise", "clients(rho=0.6, tau=0.5)", "-o", fed],
+        ["partition", "--dataset", folder / "data.npz", "--clients", 5, "--labels", "true", "-o", folder / "clean.npz"],
+        ["inject-noise", folder / "clean.npz", "--noise", "clients(rho=0.6, tau=0.5)", "-o", fed],
         ["estimate-noise", fed, "--embeddings", features, "--estimator", "knn(k=3)", "-o", fed],
         ["audit", fed, *AUDIT, "-o", folder / "judged.npz"],
         ["review", "export", folder / "judged.npz", "--client", 1, "--budget", 5, "-o", folder / "review"],
