@@ -123,7 +123,7 @@ def bootstrap(
             size = max(1, round(total * share[k]))
             again = stream(seed, "bootstrap", client=k).multinomial(size, counts / total, draws)
             ends = np.percentile(statistic(again), [tail, 100 - tail])
-            low[k], high[k] = widen(*ends, statistic(counts), size)
+            low[k], high[k] = widen(ends[0], ends[1], statistic(counts), size)
     return low, high
 
 
@@ -133,5 +133,5 @@ def widen(low: ArrayLike, high: ArrayLike, level: ArrayLike, size: ArrayLike) ->
     A bootstrap of samples without a wrong label has no spread, but three right labels do not exclude wrong labels.
     """
     narrow = np.subtract(high, low) <= 1 / np.maximum(size, 1)
-    ends = wilson(np.multiply(level, size), size)
+    ends = wilson(np.multiply(level, size), np.asarray(size))
     return np.where(narrow, np.minimum(low, ends[0]), low), np.where(narrow, np.maximum(high, ends[1]), high)

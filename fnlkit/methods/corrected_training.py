@@ -8,7 +8,7 @@ import torch
 
 from fnlkit.core.declarations import Sent
 from fnlkit.federated.client.scoring import softmax_numpy
-from fnlkit.kernels.scores import anchor_transition
+from fnlkit.kernels.scores import anchor_transition, confusion, transition
 from fnlkit.methods.fedavg import Round
 
 if TYPE_CHECKING:
@@ -29,6 +29,39 @@ def keep_transition(
     client.state["transition"] = torch.from_numpy(transition).to(model.weights)
     client.state["identity_share"] = torch.tensor(identity, dtype=torch.float64)
     return {"transition": torch.from_numpy(transition)} if report else None
+
+
+def transition_of(
+    counts: np.ndarray, shares: np.ndarray, *, weighting: str = "off", limit: float = 1e3
+) -> tuple[np.ndarray, Any]:
+    """Estimate an invertible T (C, C) with rows summing to 1, and the share of identity in it.
+
+    Eq. 9 prints the division by a sum over true classes.  Here each true class is divided by its sum over given labels, as the
+    text and the implementation details of the paper state: only this gives probabilities of a given label for each true class.
+
+    A class without counts gets the row of the identity.  Theorem 1 needs an invertible T: if the condition number
+    exceeds `limit`, the smallest multiple of 0.1 of the identity that brings it below is blended in.
+
+    Parameters
+    ----------
+    counts : (C, C)
+        counts[true, given]; the paper's C is the transpose.
+    shares : (C,)
+        The client's share of each given label.
+    weighting : "off", "paper" or "public"
+        ``paper``: counts are weighted with the class distribution, then normalized (severe imbalance).  ``public``: T is
+        then also transposed, and rows without counts stay empty, as in the authors' code.
+    limit : float > 1
+        Largest condition number.
+    """
+    counts = np.array(counts, np.float64)
+    if weighting != "off":
+        counts = counts * shares
+    totals = counts.sum(1, keepdims=True)
+    transition = counts / np.where(totals > 0, totals, 1)
+    if weighting == "public":
+        return transition.T.copy(), 0.0
+    return limit_condition(np.where(totals > 0, transition, np.eye(len(counts))), limit)
 
 
 def limit_condition(transition: np.ndarray, limit: float) -> tuple[np.ndarray, Any]:
@@ -111,9 +144,8 @@ def keep_anchor_transition(
     else:
         transition = anchor_transition(probabilities, percentile=percentile, average=anchor == "mean")
     if weighting == "public":
-        weighted = transition.T * (np.bincount(labels, minlength=client.classes) / len(labels))
-        totals = weighted.sum(1, keepdims=True)
-        return keep_transition(client, model, (weighted / np.where(totals > 0, totals, 1)).T.copy(), 0.0, report)
+        shares = np.bincount(labels, minlength=client.classes) / len(labels)
+        return keep_transition(client, model, *transition_of(transition.T, shares, weighting="public"), report)
     return keep_transition(client, model, *limit_condition(transition, limit), report)
 
 
@@ -129,9 +161,5 @@ def confident_transition(probabilities: np.ndarray, labels: np.ndarray, confiden
     labels : (n,) int
     confidence : float in [0, 1]
     """
-    classes = probabilities.shape[1]
     sure = probabilities.max(1) > confidence
-    counts = np.zeros((classes, classes))
-    np.add.at(counts, (probabilities[sure].argmax(1), labels[sure]), 1)
-    totals = counts.sum(1, keepdims=True)
-    return np.where(totals > 0, counts / np.where(totals > 0, totals, 1), np.eye(classes))
+    return transition(confusion(probabilities[sure].argmax(1), labels[sure], probabilities.shape[1]))

@@ -15,7 +15,7 @@ from fnlkit.core.parameters import AboveOne, check_arguments, passes_on
 from fnlkit.federated.client.losses import forward_corrected
 from fnlkit.federated.client.scoring import softmax_numpy
 from fnlkit.kernels import count_matrix
-from fnlkit.methods.corrected_training import TRANSITION, keep_transition, limit_condition, train_corrected
+from fnlkit.methods.corrected_training import TRANSITION, keep_transition, train_corrected, transition_of
 from fnlkit.methods.fedavg import Round
 from fnlkit.methods.prestopping import ACCURACY, monitoring_rounds, prestop
 
@@ -46,39 +46,6 @@ def estimate_transition(
     shares = np.bincount(labels, minlength=client.classes) / len(labels)
     transition, identity = transition_of(counts, shares, weighting=weighting, limit=limit)
     return keep_transition(client, model, transition, identity, report)
-
-
-def transition_of(
-    counts: np.ndarray, shares: np.ndarray, *, weighting: str = "off", limit: float = 1e3
-) -> tuple[np.ndarray, Any]:
-    """Estimate an invertible T (C, C) with rows summing to 1, and the share of identity in it.
-
-    Eq. 9 prints the division by a sum over true classes.  Here each true class is divided by its sum over given labels, as the
-    text and the implementation details of the paper state: only this gives probabilities of a given label for each true class.
-
-    A class without counts gets the row of the identity.  Theorem 1 needs an invertible T: if the condition number
-    exceeds `limit`, the smallest multiple of 0.1 of the identity that brings it below is blended in.
-
-    Parameters
-    ----------
-    counts : (C, C)
-        counts[true, given]; the paper's C is the transpose.
-    shares : (C,)
-        The client's share of each given label.
-    weighting : "off", "paper" or "public"
-        ``paper``: counts are weighted with the class distribution, then normalized (severe imbalance).  ``public``: T is
-        then also transposed, and rows without counts stay empty, as in the authors' code.
-    limit : float > 1
-        Largest condition number.
-    """
-    counts = np.array(counts, np.float64)
-    if weighting != "off":
-        counts = counts * shares
-    totals = counts.sum(1, keepdims=True)
-    transition = counts / np.where(totals > 0, totals, 1)
-    if weighting == "public":
-        return transition.T.copy(), 0.0
-    return limit_condition(np.where(totals > 0, transition, np.eye(len(counts))), limit)
 
 
 # ---- the server
@@ -127,7 +94,8 @@ def fedefc(
         Condition for a sample to be confident in a class.  ``largest``: the class is the most probable and reaches its
         threshold (eqs. 3 and 4).  ``cleanlab``: cleanlab's confident joint (public code); see `fnlkit.count_matrix`.
     weighting : "off", "paper" or "public"
-        Weight the counts with the client's class distribution, for severe imbalance; see `transition_of`.
+        Weight the counts with the client's class distribution, for severe imbalance; see
+        `fnlkit.methods.corrected_training.transition_of`.
     clip : bool
         Count each class at least once as itself (public code).
     limit : float > 1
