@@ -14,7 +14,7 @@ def class_finder(names: Iterable[object]) -> Callable[[str], int | None]:
     """Make a function from a text to the number of the class that it names, or None.
 
     A text names a class by its exact name, by an equal value in another spelling, such as ``6.0`` for the class 6, or by its
-    name in other case if this is unique (fnlkit.datasets.spelling).
+    name in other case if this is unique (fnlkit.datasets.spelling).  A name of two classes names none.
 
     Examples
     --------
@@ -22,10 +22,12 @@ def class_finder(names: Iterable[object]) -> Callable[[str], int | None]:
     >>> find("6.0"), find("7")
     (1, None)
     """
-    exact = {str(name).strip(): c for c, name in enumerate(names)}
+    texts = [str(name).strip() for name in names]
+    several = {text for text, count in Counter(texts).items() if count > 1}
+    exact = {text: c for c, text in enumerate(texts) if text not in several}
     known: dict[str, int] = {}
     for way in (fold, spell):
-        counts = Counter(map(way, exact))
+        counts = Counter(map(way, texts))
         known |= {way(name): c for name, c in exact.items() if counts[way(name)] == 1}
 
     def find(text: str) -> int | None:

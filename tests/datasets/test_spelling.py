@@ -105,6 +105,8 @@ def test_ids_votes_decisions_and_predictions_are_found_by_value():
     assert samples.match(["7.0", "8", "009", "9", "+7", "X1"]).tolist() == [0, 1, 2, -1, 0, -1]
     find = class_finder(["1.0", "2", "007", "Cat"])
     assert [find(text) for text in ("1", "2.0", "7", "007", "cat", "CAT ")] == [0, 1, None, 2, 3, 3]
+    find = class_finder(["crane", "crane", "Ox"])  # a decision "crane" was one for the second class
+    assert [find(text) for text in ("crane", "Crane", "ox")] == [None, None, 2]
 
 
 @pytest.mark.parametrize(
