@@ -17,6 +17,7 @@ from fnlkit.datasets.file_cache import cache_json
 from fnlkit.datasets.groups import as_texts, of_parts
 from fnlkit.datasets.labels import classes_of, doubts, whole_labels
 from fnlkit.datasets.layout import LAYOUTS, lay_out, layout_of, rate_of
+from fnlkit.datasets.spelling import is_number
 
 
 def npz_per_site(path: Path, *, where: Path) -> Dataset:
@@ -74,6 +75,13 @@ def _of_files(path, files, where, of_site=False):
             if mine != theirs:
                 difference = f"{attribute.replace('_', ' ')} is {mine} here, but {theirs} in {first.file.name}"
                 raise InputError(f"{display_path(part.file)}: {difference}; all sites must use the same")
+    numbered = next((part for part in parts if part.numbered), None)
+    worded = next((part for part in parts if not all(map(is_number, part.labels))), None)
+    if numbered and worded:
+        raise InputError(
+            f"{display_path(numbered.file)}: `y` has numbers, but texts in {worded.file.name}; add `class_names`, or write all "
+            "labels in one form"
+        )
     data = _join(path, parts, of_site)
     if any(isinstance(part.x, Rows) for part in parts):
         data.remember = partial(cache_json, files=[part.file for part in parts], where=where)
@@ -96,6 +104,7 @@ class _Part:
         self.shape, self.dtype = tuple(self.x.shape[1:]), str(self.x.dtype)
         names = rest["class_names"].astype(str).tolist() if "class_names" in rest else None
         self.class_names, self.with_truth = names, "y_true" in rest
+        self.numbered = names is None and whole_labels(rest["y"], "y").dtype.kind != "U"
         self.labels = self._texts(rest["y"], "y", names)
         self.true = self._texts(rest["y_true"], "y_true", names) if self.with_truth else []
         self.ids = [str(text) for text in rest["ids"]] if "ids" in rest else [f"{file.name} x[{i}]" for i in range(len(self.x))]
