@@ -23,8 +23,8 @@ def fedsums(evidence: "EstimatorInputs") -> Judgment:
     """Judge labels by a Gaussian classifier and transition matrices that are solved from sums over all clients.
 
     The issue score is 1 - q of the given label, with the class probabilities q of `fedsums`; the level is their mean. Nothing
-    is trained, and torch is not needed.  A note states if a Gaussian classifier of half of the samples predicts the given
-    labels of the other half only by chance.
+    is trained, and torch is not needed.  A note states if a Gaussian classifier of half of the samples, in units of the
+    standard deviations of all samples, predicts the given labels of the other half only by chance.
 
     Parameters
     ----------
@@ -49,9 +49,11 @@ def fedsums(evidence: "EstimatorInputs") -> Judgment:
 
 
 def predict_halves(x: np.ndarray, evidence: "EstimatorInputs") -> np.ndarray:
-    """Predict the given labels (n,) of vectors (n, d) by a Gaussian classifier of the other half of the samples or groups."""
+    """Predict the given labels (n,) of vectors (n, d) by a Gaussian classifier of the other half; -1 if there is one group."""
     units = np.arange(len(x)) if evidence.groups is None else np.unique(evidence.groups, return_inverse=True)[1]
     half = stream(evidence.seed, "halves").permutation(int(units.max()) + 1)[units] % 2
+    if half.max() == 0:
+        return np.full(len(x), -1)
     x, guess = (x - x.mean(0)) / np.maximum(x.std(0), 1e-6), np.empty(len(x), np.int64)
     for part in (0, 1):
         known, one_hot = x[half == part], np.eye(evidence.classes)[evidence.labels[half == part]]

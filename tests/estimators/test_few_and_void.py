@@ -115,6 +115,12 @@ def test_agreement_is_weighed_by_the_number_of_samples(every, agree, start, digi
     assert said[0].startswith(start) if start else not said, said
 
 
+def test_a_single_group_is_not_called_void_by_fedsums(digits):
+    said, noisy = [], federation(digits, 5, "none")
+    estimate(noisy, digits, "fedsums", groups=np.zeros(len(digits.y_train), int), say=said.append)
+    assert any("no sample or group could be left out" in text for text in said) and "void" not in str(said), said
+
+
 # ---- ranges contain the share with at least the stated probability, computed from all outcomes of small draws
 def coverage(wrong, drawn, sizes, confidence):
     """Return the exact probability that the range contains the share."""
