@@ -145,7 +145,7 @@ def linear_network(model, method, say):
         return model
     if spec.name not in ("auto", "mlp"):
         raise InputError(f"{model}: {method} computes a linear head; omit the network, and encode images", parameter="model")
-    hidden = spec.parameters.get("hidden")
+    hidden = spec.parameters.get("hidden", spec.name == "mlp")  # by default, `mlp` has hidden layers, `auto` has none
     if say and hidden:
         say(f"`model` {model}: hidden layers are left out, because {parse(method).name} computes a linear head")
     return model if hidden == [] else "auto"

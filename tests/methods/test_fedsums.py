@@ -322,7 +322,10 @@ def test_the_network_becomes_a_linear_head_or_the_run_is_refused(tmp_path):
     assert any("hidden layers are left out" in note for note in notes) and "`embeddings` are not used" in notes[0]
     assert run.settings["model"] == "mlp(hidden=[])" and run.history[-1]["accuracy"] > 0.85
     command("fnlkit partition --dataset digits --clients 4 -o f.npz", tmp_path)
-    assert "wrote r.pt: accuracy 0." in command("fnlkit train f.npz --method ridge -o r.pt", tmp_path).stderr
+    done = command("fnlkit train f.npz --method ridge -o r.pt", tmp_path).stderr
+    assert "wrote r.pt: accuracy 0." in done and "hidden layers are left out" not in done
+    again = command("fnlkit train f.npz --method ridge --model mlp --overwrite -o r.pt", tmp_path).stderr
+    assert "--model mlp: hidden layers are left out" in again
     refuse(
         "fnlkit train f.npz --method fedsums --model lenet5 -o r.pt", tmp_path, "--model lenet5: fedsums computes a linear head"
     )
