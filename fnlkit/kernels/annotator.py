@@ -74,9 +74,9 @@ def fit_annotator(
     >>> found.inferred.argmax(1).tolist(), found.transition.round(1).tolist()
     ([0, 0, 1, 1], [[0.5, 0.5], [0.0, 1.0]])
     """
-    p = np.ascontiguousarray(probabilities, np.float64)
+    p = checks.contiguous(checks.array(probabilities, "probabilities"), np.float64)
     labels = checks.integers(labels, "labels", len(p), "row of `probabilities`")
-    common = np.ascontiguousarray(common, np.float64)
+    common = checks.contiguous(checks.array(common, "common"), np.float64)
     before = np.zeros(common.shape) if counts is None else np.asarray(counts, np.float64).copy()
     square = p.shape[-1:] * 2
     if p.ndim != 2 or common.shape != square or before.shape != square:

@@ -121,7 +121,7 @@ def randomized_response(
         raise InputError(f"`keep` must be a number or have shape {labels.shape}, found {keep.shape}")
     if not ((keep >= 0) & (keep <= 1)).all():
         raise InputError(f"`keep` must be probabilities in [0, 1], found {keep.min()} to {keep.max()}")
-    keep = np.ascontiguousarray(np.broadcast_to(keep, labels.shape))
+    keep = checks.contiguous(np.broadcast_to(keep, labels.shape), np.float64)
     responses = np.empty_like(labels)
     threads = checks.thread_count(threads)
     pieces = even(len(labels), min(threads, 1 + len(labels) // 65536))

@@ -49,16 +49,16 @@ def learn_matrix(
     >>> learned.argmax(1).tolist()
     [1, 0]
     """
-    p = np.ascontiguousarray(probabilities, np.float64)
+    p = checks.contiguous(checks.array(probabilities, "probabilities"), np.float64)
     labels = checks.integers(labels, "labels", len(p), "row of `probabilities`")
     classes = p.shape[-1]
     values = np.array(values, np.float64, order="C")
-    base = np.ascontiguousarray(base, np.float64)
+    base = checks.contiguous(checks.array(base, "base"), np.float64)
     if p.ndim != 2 or values.shape != (classes, classes) or base.shape != values.shape:
         shapes = f"{p.shape}, {values.shape} and {base.shape}"
         raise InputError(f"`probabilities`, `values` and `base` must be (n, C), (C, C) and (C, C), found {shapes}")
     checks.check_range(labels, "labels", classes)
-    factor = np.zeros(0) if factor is None else np.ascontiguousarray(factor, np.float64)
+    factor = np.zeros(0) if factor is None else checks.contiguous(factor, np.float64)
     if factor.shape not in ((0,), labels.shape):
         raise InputError(f"`factor` must have shape {labels.shape}, found {factor.shape}")
     if labels.size:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fnlkit._kernels.mixture import Scratch, mixture
+from fnlkit.kernels import checks
 
 # Shift of the centers at which k-means ends, in variances, as in scikit-learn.
 _SHIFT = 1e-4
@@ -55,7 +56,7 @@ def gaussians(
     are equally good, the order of a sum decides, so that about 1 of 150 sets of few distinct values is split differently.
     Importing sklearn takes two seconds, and a fit of 200 numbers takes about as long as a client's local training.
     """
-    points = np.ascontiguousarray(points, np.float64)
+    points = checks.contiguous(points, np.float64)
     n, dims = points.shape
     centered = points - points.mean(axis=0)
     scratch = Scratch(_first_centers(centered, seed), np.empty((2, dims)), np.empty(2), np.empty((dims, dims)), np.empty(dims))

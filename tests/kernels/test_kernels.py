@@ -7,7 +7,10 @@ from hypothesis import strategies as st
 
 from fnlkit import kernels
 from fnlkit.core.errors import InputError
+from fnlkit.kernels.annotator import fit_annotator
 from fnlkit.kernels.dimensionality import lid_scores
+from fnlkit.kernels.learning import learn_matrix
+from fnlkit.kernels.mixture import gaussians
 from tests import naive
 
 seeds = st.integers(0, 2**32 - 1)
@@ -559,14 +562,20 @@ def test_points_at_equal_distances_count_in_no_score():
 
 def test_read_only_and_fortran_input_compiles_no_second_kernel():
     """numba compiles a function again for arrays that are marked as read-only, or in another order."""
-    from fnlkit._kernels import counting, dimensionality, voting
+    from fnlkit._kernels import annotator, counting, dimensionality, flipping, learning, mixture, voting
 
     rng = np.random.default_rng(0)
     probs, labels, points = rng.dirichlet(np.ones(3), 20), rng.integers(0, 3, 20), rng.normal(size=(20, 4))
 
     def call_all(change):
-        p, y, x = map(change, (probs, labels, points))
-        return kernels.count_matrix(p, y), kernels.knn_vote(x, y, k=3)[0], kernels.lid(x, k=3)
+        p, y, x, flat, keep, draws = map(
+            change, (probs, labels, points, np.full((3, 3), 1 / 3), probs[:, 0], points[:, :2] % 1)
+        )
+        return (
+            kernels.count_matrix(p, y), kernels.knn_vote(x, y, k=3)[0], kernels.lid(x, k=3), gaussians(x)[0],
+            kernels.randomized_response(y, keep, draws, 3), fit_annotator(p, y, flat, strength=1.0, steps=2).inferred,
+            learn_matrix(flat, p, y, rate=0.1, steps=2, base=flat, factor=keep),
+        )  # fmt: skip
 
     def frozen(values):
         values = np.array(values, order="F")
@@ -575,6 +584,7 @@ def test_read_only_and_fortran_input_compiles_no_second_kernel():
 
     first = call_all(np.array)
     compiled = [counting.count_confident, counting.label_sums, voting.vote_products, voting.midst, dimensionality.lid_rows]
+    compiled += [mixture.mixture, flipping.respond, annotator.expect, learning.learn]
     before = [len(function.overloads) for function in compiled]
     for values, right in zip(call_all(frozen), first, strict=True):
         np.testing.assert_array_equal(values, right)
