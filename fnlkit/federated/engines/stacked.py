@@ -192,6 +192,7 @@ class Stacked(Sequential):
 
     def _need(self, client, fit):
         """Measure `bytes_needed` of a client once for equal settings."""
+        fit = fit.changed(batch_size=min(fit.batch_size, len(client)))
         key = (fit.views * fit.batch_size, fit.features, fit.optimizer, bool(fit.corrections or fit.clip))
         if key not in self._needs:
             self._needs[key] = bytes_needed(self.network, client.inputs, client.x[:1], fit)

@@ -303,6 +303,10 @@ def test_a_cohort_of_odd_sizes_equals_its_clients_one_by_one(fit, monkeypatch):
     assert not same_round("stacked", fit, [9, 1, 4, 3, 13, 8, 0]).notes and taken
 
 
+def test_a_batch_larger_than_all_clients_is_the_whole_client():
+    same_round("stacked", FITS["plain"].changed(batch_size=10**12), [9, 2, 4])
+
+
 def test_chunks_change_nothing():
     same_round("stacked", FITS["everything"], [9, 2, 4, 3, 13], at_once=2)
 
