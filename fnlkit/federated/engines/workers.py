@@ -15,7 +15,7 @@ import pickle
 import signal
 import tempfile
 import threading
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from functools import cached_property
 from typing import Any
@@ -77,6 +77,8 @@ class Workers(Sequential):
             # Longest task first, so that all workers end at about the same time.
             order = sorted(range(len(sizes)), key=lambda j: (-sizes[j], j))
             visits = {j: threads.submit(self._try, request, j, shared) for j in order}
+            for visit in wait(visits.values(), return_when=FIRST_EXCEPTION).done:
+                visit.result()  # raises the error of a visit while others still run
             return [visits[j].result() for j in range(len(sizes))]
         except BaseException:
             threads.shutdown(wait=False, cancel_futures=True)
@@ -111,6 +113,8 @@ class Workers(Sequential):
                     )
                 except BrokenProcessPool:
                     failed = Failure("died", str(TRIES))
+                    if self.stopped:  # the engine ended it
+                        raise WorkStopped("the round was stopped") from None
                     self.note("workers: a worker process died and was replaced; its visit is repeated")
                 self._end(worker)
             return failed
@@ -120,7 +124,7 @@ class Workers(Sequential):
     @cached_property
     def _setup(self):
         """Pickle what a worker needs, with the samples in a file, in memory where the system has such files."""
-        network, in_memory = self.network.packed(), hasattr(os, "memfd_create")
+        network, in_memory = self.network.packed(), hasattr(os, "memfd_create") and os.path.isdir("/proc/self/fd")
         file = self.file = os.fdopen(os.memfd_create("fnlkit"), "w+b") if in_memory else tempfile.NamedTemporaryFile()
         members = ClientList.of(self.members).copy()
         members.sources = {name: _to_shared(source, file) for name, source in members.sources.items()}
@@ -146,8 +150,11 @@ class Workers(Sequential):
             self.pools[worker] = pool, [process for process in multiprocessing.active_children() if process not in before]
         try:
             ready.result(_START_SECONDS)
-        except (TimeoutError, BrokenProcessPool) as error:
-            raise WorkStopped("the worker processes could not start; write `engine='sequential'`") from error
+        except BaseException as error:
+            self._end(worker)
+            if isinstance(error, (TimeoutError, BrokenProcessPool)):
+                raise WorkStopped("the worker processes could not start; write `engine='sequential'`") from error
+            raise
         return pool
 
     def _end(self, worker):

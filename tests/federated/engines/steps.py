@@ -1,5 +1,6 @@
 """Steps for processes of their own: a worker imports this file and nothing that pytest needs."""
 
+import multiprocessing
 import os
 import signal
 import time
@@ -10,6 +11,16 @@ import torch
 
 from fnlkit.core.spec import parse
 from fnlkit.kernels import get_threads
+from tests.toy import Net
+
+
+class NotInWorkers(Net):
+    """A network that only the process that made it can read."""
+
+    def __setstate__(self, state):
+        if multiprocessing.parent_process():
+            raise RuntimeError("no library")
+        super().__setstate__(state)
 
 
 def dies(client, model, received, *, flag):

@@ -1,11 +1,13 @@
 """Workers: the bytes of sequential, whatever their number and whatever happens to them."""
 
+import gc
 import hashlib
 import os
 import pickle
 import signal
 import subprocess
 import sys
+import threading
 from functools import partial
 from pathlib import Path
 
@@ -19,11 +21,13 @@ from fnlkit.federated.engines.workers import _separate
 from fnlkit.kernels import get_threads
 from tests.commands import LIMIT, has_ended, wait_until
 from tests.federated.engines.steps import (
+    NotInWorkers,
     always_dies,
     counts_threads,
     dies,
     draws,
     fails,
+    sleeps,
     stops_in_client_1,
     writes_its_process,
     wrong,
@@ -160,18 +164,42 @@ def test_a_forked_copy_of_the_parent_ends_without_the_workers(staffed, tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == pids and not fed.rejected
 
 
+def test_a_worker_that_cannot_be_prepared_ends_the_round_at_once_with_its_reason():
+    fed, model = toy("workers", workers=2, network=NotInWorkers)
+    with pytest.raises(InputError, match="a worker process cannot start: no library"):
+        fed.round([5, 6, 8, 10, 11], model, FIT)  # the smallest client first
+    assert not fed.notes and not fed.engine.pools
+    del fed
+    gc.collect()  # the error and the pools that its traceback names
+
+
+def test_an_interrupted_round_blames_no_worker(staffed, tmp_path):
+    def interrupt():
+        wait_until(lambda: any(tmp_path.iterdir()))
+        os.kill(os.getpid(), signal.SIGINT)
+
+    fed, model = staffed
+    fed.notes.clear()
+    threading.Thread(target=interrupt).start()
+    with pytest.raises(KeyboardInterrupt):
+        fed.round(range(2), model, partial(sleeps, folder=str(tmp_path)))
+    assert not fed.notes and all(has_ended(path.name) for path in tmp_path.iterdir())
+
+
 def test_dead_and_stopped_workers_are_replaced_at_once(staffed, tmp_path, monkeypatch):
     fed, model = staffed
-    monkeypatch.setattr(fed.engine, "timeout", 2.0)
     fed.rejected.clear()
     step = partial(writes_its_process, folder=str(tmp_path))
     fed.round(range(8), model, step)
-    first, *others = pids = [process.pid for _, (process,) in fed.engine.pools.values()]
-    for pid in others:
-        os.kill(pid, signal.SIGSTOP)
+    first, other = [process.pid for _, (process,) in fed.engine.pools.values()]
     os.kill(first, signal.SIGKILL)
     fed.round(range(8), model, step)
-    assert all(map(has_ended, pids)) and not fed.rejected
+    pids = [process.pid for _, (process,) in fed.engine.pools.values()]
+    assert first not in pids and other in pids and not fed.rejected  # the other worker went on
+    monkeypatch.setattr(fed.engine, "timeout", 2.0)
+    os.kill(other, signal.SIGSTOP)
+    fed.round(range(8), model, step)
+    assert has_ended(first) and has_ended(other) and not fed.rejected
 
 
 def test_a_caller_that_ignores_its_children_keeps_its_workers(tmp_path):
