@@ -51,19 +51,7 @@ def conventions_line(
     if train is None:
         return default
     how = train.get("parameters") or {}
-    names = (
-        "loss",
-        "optimizer",
-        "aggregator",
-        "model",
-        "mixup",
-        "rounds",
-        "fraction",
-        "epochs",
-        "batch_size",
-        "lr",
-        "momentum",
-    )
+    names = "loss optimizer aggregator model mixup rounds fraction epochs batch_size lr momentum".split()
     parts += [", ".join([str(how.get("method")), *(f"{name}={how[name]}" for name in names if name in how)])]
     if how.get("aggregator") == "mean":
         parts[-1] = parts[-1].replace("aggregator=mean", "mean weighted by samples")
