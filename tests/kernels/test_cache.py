@@ -45,11 +45,13 @@ def test_processes_that_start_together_share_a_folder_and_damage_is_healed(tmp_p
     # One process compiles each kernel and prints a note; the other waits.
     compiled = [line.split()[2] for line in notes if "compiling" in line]
     assert sorted(compiled) == sorted(file.name.rpartition("-")[0].removeprefix("fnlkit._kernels.") for file in files)
-    for i, file in enumerate(files):
-        raw = bytearray(file.read_bytes())
-        raw[len(raw) // 2] ^= 16
-        file.write_bytes(raw[:100] if i % 2 else raw)
-    finish(start(tmp_path))
+    raw = bytearray(files[0].read_bytes())
+    raw[len(raw) // 2] ^= 16
+    files[0].write_bytes(raw)
+    written = [file.stat().st_mtime_ns for file in files]
+    assert "compiling" not in finish(start(tmp_path, NOTES))
+    # Only the damaged kernel is compiled and written again.
+    assert [file.stat().st_mtime_ns > time for file, time in zip(files, written, strict=True)] == [True, False]
     for file in files:
         assert _compile._unseal(file.read_bytes())
 
@@ -60,6 +62,8 @@ def test_a_turned_bit_is_found(bit):
     raw[bit // 8] ^= 1 << bit % 8
     with pytest.raises(ValueError, match="damaged"):
         _compile._unseal(bytes(raw))
+    with pytest.raises(ValueError, match="damaged"):
+        _compile._unseal(bytes(raw[:bit]))
 
 
 NOWHERE = """
