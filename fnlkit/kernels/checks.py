@@ -138,7 +138,8 @@ def offsets(value: ArrayLike | None, n: int) -> np.ndarray:
 
 def positive(value: object, name: str, least: int = 1) -> int:
     if not isinstance(value, int | np.integer) or isinstance(value, bool) or not least <= value < 2**63:
-        raise InputError(f"`{name}` must be an integer of at least {least}, found {brief(value)}")
+        limit = " and below 2**63" if isinstance(value, int) and value >= 2**63 else ""
+        raise InputError(f"`{name}` must be an integer of at least {least}{limit}, found {brief(value)}")
     return int(value)
 
 

@@ -211,7 +211,9 @@ def count_matrix(
         cells = calibrate_counts(cells, members)
     if class_weights is not None:
         if isinstance(class_weights, str):
-            checks.one_of(class_weights, "class_weights", ("labels",), " (or an array of numbers)")
+            if class_weights != "labels":
+                found = checks.brief(class_weights)
+                raise InputError(f'`class_weights` must be "labels" or an array of numbers, found {found}')
             weights = members / np.maximum(members.sum(1, keepdims=True), 1)
         else:
             weights = _by_client(class_weights, "class_weights", clients, classes, client_offsets is not None)

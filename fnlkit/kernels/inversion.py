@@ -66,7 +66,7 @@ def invert_transition(
     shape, size = T.shape, T.shape[-1]
     stack = checks.real(T.reshape(-1, size, size), "T", 3, "(..., C, C)")
     if ridge is not None:
-        if not (isinstance(ridge, int | float | np.number) and 0 < ridge < np.inf):
+        if not (isinstance(ridge, int | float | np.integer | np.floating) and ridge is not True and 0 < ridge < np.inf):
             raise InputError(f"`ridge` must be a positive number, found {checks.brief(ridge)}")
         _must_be_stochastic(stack)
         checks.finite(stack, "T", _COUNT_FIRST)
