@@ -218,7 +218,7 @@ def make_optimizer(fit: Fit, weights: "torch.Tensor") -> Any:
 
 @contextmanager
 def seeded(key: int) -> Iterator[None]:
-    """Seed torch's generator within a context, for losses of a user that draw from it."""
+    """Seed torch's generator of the CPU within a context, for losses of a user that draw from it; not that of a GPU."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(key)
         yield
