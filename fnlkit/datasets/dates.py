@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import date
+from functools import partial
 
 import numpy as np
 
@@ -116,5 +117,6 @@ def read_times(texts: Sequence[str]) -> np.ndarray:
     no_dates = any(text.strip() and (other is None or other[1]) for text, other in zip(texts, others, strict=True))
     doubted = [other is not None and (max(map(int, other.groups())) <= 12 if other[1] else no_dates) for other in others]
     first = bool(forms) and forms[0].startswith("day")
-    times = pandas.to_datetime(pandas.Series(texts, dtype=object), format="mixed", dayfirst=first, errors="coerce", utc=True)
+    read = partial(pandas.to_datetime, pandas.Series(texts, dtype=object), errors="coerce", utc=True)
+    times = read(format="ISO8601").fillna(read(format="mixed", dayfirst=first))  # dayfirst reads 2024-01-06 as June 1, too
     return times.dt.tz_localize(None).mask(doubted).to_numpy("datetime64[ns]")

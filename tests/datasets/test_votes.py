@@ -296,3 +296,5 @@ def test_times_whose_day_and_month_are_in_doubt_are_not_read():
     assert np.diff(read_times(["10:30", "11:30", ""])[:2]) == np.timedelta64(1, "h")
     assert np.diff(read_times(["31/01/2024 10:00", "05/02/2024 10:00"])).astype("timedelta64[D]").tolist()[0].days == 5
     assert np.isnat(read_times(["", "2024-01-05"])).tolist() == [True, False]
+    mixed = read_times([f"{day}/01/2024" for day in range(10, 31)] + ["2024-01-06"])
+    assert mixed.max().astype("datetime64[D]").astype(str) == "2024-01-30" and mixed.argmin() == 21
