@@ -600,21 +600,24 @@ def samples_in(folder: Path) -> tuple[list[Path], list[Path]]:
 def _walk(folder):
     """Yield the files and folders below a folder.
 
-    Links to folders outside hidden folders are followed, after all other folders, so that no folder is read twice or as a
-    part of one that it contains.
+    Links to folders outside hidden folders are followed, after all other folders, so that no folder is read twice.  A link to
+    a folder that contains it, or contains a link on its path, is skipped.
     """
-    known: set[Path] = set()  # real folders that were read, and all folders that contain them
+    read: set[str] = set()  # real folders
     homes = [folder]
     for start in homes:
+        end = os.path.realpath(start)
+        if start != folder and any(Path(os.path.realpath(above)).is_relative_to(end) for above in start.parents):
+            continue
         for home, folders, names in os.walk(start):
-            real = Path(os.path.realpath(home))
-            if real in known:
+            real = os.path.realpath(home)
+            if real in read:
                 folders.clear()
                 continue
-            known |= {real, *real.parents}
             folders.sort()
             yield from (Path(home, name) for name in (*folders, *names))
             if not _is_hidden(Path(home), folder):
+                read.add(real)
                 homes += [child for name in folders if name[0] != "." and (child := Path(home, name)).is_symlink()]
 
 

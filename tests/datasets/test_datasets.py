@@ -303,6 +303,17 @@ def test_files_in_hidden_folders_are_no_samples_and_links_to_folders_are_followe
     assert [name.replace("pear/again/", "pear/more/") for name in load(home).ids] == ids
 
 
+def test_a_link_to_a_folder_that_contains_one_already_read_is_followed(tmp_path):
+    """The other images in it were lost without a note, and those of a hidden folder."""
+    home, store = image_folder(tmp_path / "data"), image_folder(tmp_path / "store")
+    (home / "pear").rename(home / "apple/.hidden")
+    for link, target in (("pear", "apple/.hidden"), ("pear/a", store / "apple"), ("pear/b", store), ("pear/b/up", home)):
+        (home / link).symlink_to(target)
+    data = load(home)
+    places = [name.rpartition("/")[0] for name in data.ids]
+    assert data.class_names == ["apple", "pear"] and set(places) == {"apple", "pear", "pear/a", "pear/b/pear"}
+
+
 def test_class_folders_of_one_name_in_two_encodings_are_noted(tmp_path):
     """A folder of a Mac is in decomposed form: its class has the same name, and is another class."""
     for part, form in (("train", "NFD"), ("test", "NFC")):
