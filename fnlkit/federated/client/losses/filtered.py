@@ -35,7 +35,7 @@ def consistent(logits: "torch.Tensor", batch: "Batch", *, prior: float = 0.0, de
     own, other = share * keep, (1 - share) * keep.gather(-1, mate)
     values = -own * select_label(logp, labels) - other * select_label(logp, labels.gather(-1, mate))
     values = values / (own + other).mean(-1, keepdim=True).clamp_min(1e-12)
-    return values + prior * away_from_uniform(logp.exp())[..., None]
+    return values + prior * away_from_uniform(logp)[..., None]
 
 
 def debias_logits(logits: "torch.Tensor", bias: "torch.Tensor", strength: float) -> "torch.Tensor":

@@ -59,7 +59,7 @@ def mixmatch(
     def mean_over(which: "torch.Tensor", values: "torch.Tensor") -> "torch.Tensor":
         return which * values / which.mean(-2, keepdim=True).clamp_min(1e-12)
 
-    prior = away_from_uniform(logp.exp(), -3)  # (..., 2)
+    prior = away_from_uniform(logp, -3)  # (..., 2)
     values = mean_over(labeled, entropies) + unlabeled * mean_over(1 - labeled, squares) + prior[..., None, :]
     return values.sum(-1)
 

@@ -14,13 +14,13 @@ def select_label(values: "torch.Tensor", labels: "torch.Tensor") -> "torch.Tenso
     return values.gather(-1, labels[..., None]).squeeze(-1)
 
 
-def away_from_uniform(p: "torch.Tensor", samples: int = -2) -> "torch.Tensor":
-    """Divergence KL(uniform || mean p) of probabilities (..., B, C): (...), with the axis `samples` of B.
+def away_from_uniform(logp: "torch.Tensor", samples: int = -2) -> "torch.Tensor":
+    """Divergence KL(uniform || mean p) of log probabilities (..., B, C): (...), with the axis `samples` of B.
 
-    It stays finite for a class whose probability is 0 in single precision, as with logits that differ by 104.
+    Value and gradient are exact, also of a class whose probability is 0 in single precision, as with logits that differ by 104.
     """
-    mean = p.mean(samples).clamp_min(torch.finfo(p.dtype).tiny)
-    return -(mean.log().mean(-1) + math.log(p.shape[-1]))  # sum_c (1/C) log((1/C) / mean_c)
+    mean = logp.logsumexp(samples) - math.log(logp.shape[samples])  # log mean_c
+    return -(mean.mean(-1) + math.log(logp.shape[-1]))  # sum_c (1/C) log((1/C) / mean_c)
 
 
 def reads(

@@ -53,7 +53,7 @@ def joint(
     label = torch.nn.functional.one_hot(batch.y, classes).to(logits)
     count = seen.clamp(1, length)[..., None]
     soft = label if given else torch.where(seen[..., None] > 0, history.to(logits).sum(-2) / count, label)
-    values = -(soft * logp).sum(-1) + alpha * away_from_uniform(p)[..., None] - beta * (p * logp).sum(-1)
+    values = -(soft * logp).sum(-1) + alpha * away_from_uniform(logp)[..., None] - beta * (p * logp).sum(-1)
     history, seen = append_prediction(history, seen, p.detach().to(history), -2)
     return values, {"joint_history": history, "joint_seen": seen}
 
