@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from fnlkit.cli.group import Context, Group
+from fnlkit.cli.group import WORDS, Context, Group
 from fnlkit.cli.terminal import be_quiet, use_ascii_fallback
 from fnlkit.core import own, tested_versions
 from fnlkit.core.errors import InputError, Terminated, WorkStopped, how_to_install
@@ -91,11 +91,14 @@ class Verbs(Group):
             return None
         return _talkative(importlib.import_module(f"fnlkit.cli.{name.replace('-', '_')}").command)
 
-    def make_context(self, *arguments: Any, **more: Any) -> click.Context:
+    def make_context(self, info_name: str | None, args: list[str], *more: Any, **extra: Any) -> click.Context:
+        words = tuple(args)
         try:
-            return super().make_context(*arguments, **more)
+            context = super().make_context(info_name, args, *more, **extra)
         except BrokenPipeError as error:  # of --help and --version
             raise ReaderGone from error
+        context.meta[WORDS] = words
+        return context
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

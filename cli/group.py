@@ -11,6 +11,7 @@ import click
 from fnlkit.core.errors import InputError, WorkStopped, nearest
 from fnlkit.core.retired import refuse_retired
 
+WORDS = "fnlkit.words"  # key of a context: the words after `fnlkit`
 _CALL = re.compile(r"fnlkit\.([a-z_]+)\((?:(\w+)=([^()]*)|([A-Z]*))\)")
 # Commands and options with other names than their functions and parameters.
 _NAMES = {"export_review": "review export", "import_review": "review import", "listed": "list"}

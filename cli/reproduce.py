@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from fnlkit.cli.dataclass_options import options_of
+from fnlkit.cli.group import WORDS
 from fnlkit.cli.plumbing import (
     Table,
     baseline_option,
@@ -71,7 +72,7 @@ def command(recipe: str | None, as_json: bool, latex: bool, tidy: str | None, dr
         result: Any = None if dry_run else plan.run(say)
     if dry_run:
         print_first([job.line for job in plan.jobs], "commands", 3)
-        suggest(*(word for word in sys.argv[1:] if word != "--dry-run"))
+        suggest(*(word for word in click.get_current_context().meta[WORDS] if word != "--dry-run"))
         return
     if tidy:
         write_tidy(result.tidy(), tidy)

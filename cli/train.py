@@ -15,6 +15,7 @@ from click.core import ParameterSource
 
 import fnlkit
 from fnlkit.cli.dataclass_options import Declared, options_of
+from fnlkit.cli.group import WORDS
 from fnlkit.cli.plumbing import (
     caution,
     console,
@@ -111,7 +112,7 @@ def watch(experiment: Experiment, *, file: str, output: str, loading: Any) -> It
 
 @contextmanager
 def ending(experiment: Experiment, file: str, output: str, notes: Any, say: Output) -> Iterator[None]:
-    """Print the file of the run at the end; after an interruption, print the saved rounds and the command that resumes it."""
+    """Print the last notes; after an interruption, print the saved rounds and the command that resumes the run."""
     try:
         yield
     except BaseException:
@@ -120,7 +121,7 @@ def ending(experiment: Experiment, file: str, output: str, notes: Any, say: Outp
         if why or not os.path.isfile(output):
             say.print(f"nothing was saved: {why or f'{output} could not be written'}", style="yellow")
         else:
-            command = ["fnlkit", *sys.argv[1:]]
+            command = ["fnlkit", *click.get_current_context().meta[WORDS]]
             if not any(word == "--resume" or word.startswith("--resume=") for word in command):
                 command += ["--resume", output]
             line = shlex.join(command) if file != "-" else f"... | {shlex.join(command)}"

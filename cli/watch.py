@@ -37,10 +37,8 @@ def command(metrics: str, every: float, once: bool) -> None:
     say, going, last = out_console(), True, ""
     with Live(console=say.rich, refresh_per_second=4) if say.is_terminal else nullcontext() as live:
         while going:
-            running = _is_running(metrics)  # before reading, so that the last rows are read
-            going = running and not once
-            rows = [] if running and _is_earlier(metrics) else _rows(metrics)
-            text = _summary(rows, max(10, min(say.width, 62) - 2))
+            going = _is_running(metrics) and not once  # before reading, so that the last rows are read
+            text = _summary(_rows(metrics), max(10, min(say.width, 62) - 2))
             if live or text != last:
                 live.update(text) if live else say.print(text, soft_wrap=True)
             last = text
@@ -50,22 +48,11 @@ def command(metrics: str, every: float, once: bool) -> None:
         suggest("evaluate", run)
 
 
-def _is_earlier(path):
-    """Whether the rows are those of the run that a training replaces: it writes its lock before its first row."""
-    with suppress(OSError):
-        return os.path.getmtime(path) < os.path.getmtime(_lock_of(path))
-    return False
-
-
-def _lock_of(path):
-    return f"{os.path.realpath(path)}.lock"
-
-
 def _is_running(path):
     """Whether a training process writes to the file: such a process locks it until it ends."""
     from filelock import FileLock, Timeout
 
-    path = _lock_of(path)
+    path = f"{os.path.realpath(path)}.lock"
     with suppress(OSError):
         try:
             if os.path.isfile(path):  # FileLock would create it

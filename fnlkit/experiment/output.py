@@ -146,25 +146,24 @@ def metrics_file(
     if path is None:
         yield lambda row: None
         return
-    new = not os.path.exists(path)
-    handle = open(path, "a", encoding="utf-8")
-    replaces = not _device(path)  # up to the first row, the file has the rows of the run that is replaced
+    earlier = Path(path).read_bytes() if os.path.isfile(path) else None  # rows of the run that is replaced
+    handle, written = open(path, "w", encoding="utf-8"), False
 
     def write(row: dict[str, Any]) -> None:
-        nonlocal replaces
-        if replaces:
-            handle.truncate(0)
-            replaces = False
+        nonlocal written
         handle.write(json.dumps(row) + "\n")
         handle.flush()
+        written = True
 
     try:
         with handle:
             for row in history:
                 write(row)
             yield write
-    except (InputError, OSError):
-        if new and target != "-" and not os.path.exists(target):
+    except BaseException as error:
+        if earlier is not None and not written:
+            Path(path).write_bytes(earlier)
+        elif isinstance(error, (InputError, OSError)) and target != "-" and not os.path.exists(target) and not _device(path):
             os.remove(path)
         raise
 

@@ -18,7 +18,6 @@ from PIL import Image
 
 from fnlkit.cli import group
 from fnlkit.cli.terminal import Table, console, out_console
-from fnlkit.experiment.output import lock_output
 from fnlkit.federated.client.failure import Failure
 from tests.commands import BIN, ENVIRONMENT, LIMIT, fnlkit, refuse, succeed
 
@@ -197,16 +196,6 @@ def test_missing_files_folders_and_strange_stages(tmp_path):
     assert "\x1b" not in done.stdout and "red" in done.stdout
     (tmp_path / "empty.jsonl").write_text("")
     assert "no round yet" in fnlkit("fnlkit watch empty.jsonl", tmp_path).stdout
-
-
-def test_watch_shows_no_rows_of_the_run_that_a_training_replaces(tmp_path):
-    path = tmp_path / "run.metrics.jsonl"
-    path.write_text(row(0, 0.5, "old"))
-    os.utime(path, (1, 1))
-    with lock_output(str(path)):
-        assert "no round yet" in fnlkit("fnlkit watch run.metrics.jsonl --once", tmp_path).stdout
-        path.write_text(row(0, 0.5, "new"))
-        assert "new" in fnlkit("fnlkit watch run.metrics.jsonl --once", tmp_path).stdout
 
 
 @pytest.mark.parametrize("row", ['{"stage": "a", "client_rounds": {}}', '{"stage": "a", "client_rounds": [1]}', "[]"])

@@ -80,7 +80,6 @@ def test_an_interrupted_run_prints_the_command_that_resumes_it(sent, code, fed, 
         return measure(self, step)
 
     line = f"train {fed} {SHORT} --rounds 4 -o {run}"
-    monkeypatch.setattr("sys.argv", ["fnlkit", *line.split()])
     with monkeypatch.context() as patched:
         patched.setattr(Experiment, "_measure", stop)
         found, _, err = fnlkit(f"fnlkit {line}", tmp_path)

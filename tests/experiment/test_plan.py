@@ -86,6 +86,7 @@ def test_metrics_start_with_the_rows_of_the_run_that_is_continued(tmp_path):
     before = path.read_bytes()
     for file in (path, path.with_name("new.jsonl")):
         with pytest.raises(InputError), metrics_file(str(file), [], str(path.with_name("missing.pt"))):
+            assert file.read_bytes() == b""  # `fnlkit watch` shows no rows of the other run
             raise InputError("no")
     assert path.read_bytes() == before and not file.exists()
     with metrics_file(None, []) as write:

@@ -176,9 +176,8 @@ def test_dry_run_lines_are_independent(tmp_path):
     assert len({re.search(r"-o (\S+)$", line)[1] for line in found}) == 11
 
 
-def test_a_dry_run_suggests_the_same_command_without_it(tmp_path, monkeypatch):
+def test_a_dry_run_suggests_the_same_command_without_it(tmp_path):
     words = ["fnlkit", "reproduce", "fedcorr/table10", "--only", "lenet, 0.6, 0.5", "--seeds", "1", "-o", "my runs"]
-    monkeypatch.setattr("sys.argv", [*words, "--dry-run"])
     assert f"next: {shlex.join(words)}\n" in succeed(shlex.join([*words, "--dry-run"]), tmp_path).stderr
 
 

@@ -77,9 +77,8 @@ class Workers(Sequential):
             # Longest task first, so that all workers end at about the same time.
             order = sorted(range(len(sizes)), key=lambda j: (-sizes[j], j))
             visits = {j: threads.submit(self._try, request, j, shared) for j in order}
-            for visit in wait(visits.values(), return_when=FIRST_EXCEPTION).done:
-                visit.result()  # raises the error of a visit while others still run
-            return [visits[j].result() for j in range(len(sizes))]
+            ended = wait(visits.values(), return_when=FIRST_EXCEPTION).done  # an error is raised while others still run
+            return [visits[j].result() for j in range(len(sizes)) if visits[j] in ended]
         except BaseException:
             threads.shutdown(wait=False, cancel_futures=True)
             self.close()  # the round is incomplete; the next round starts new workers

@@ -175,14 +175,19 @@ def test_a_worker_that_cannot_be_prepared_ends_the_round_at_once_with_its_reason
 
 def test_an_interrupted_round_blames_no_worker(staffed, tmp_path):
     def interrupt():
-        wait_until(lambda: any(tmp_path.iterdir()))
-        os.kill(os.getpid(), signal.SIGINT)
+        wait_until(lambda: any(tmp_path.iterdir()) or ended.is_set())
+        if not ended.is_set():
+            os.kill(os.getpid(), signal.SIGINT)
 
     fed, model = staffed
     fed.notes.clear()
+    ended = threading.Event()
     threading.Thread(target=interrupt).start()
     with pytest.raises(KeyboardInterrupt):
-        fed.round(range(2), model, partial(sleeps, folder=str(tmp_path)))
+        try:
+            fed.round(range(2), model, partial(sleeps, folder=str(tmp_path)))
+        finally:
+            ended.set()
     assert not fed.notes and all(has_ended(path.name) for path in tmp_path.iterdir())
 
 
