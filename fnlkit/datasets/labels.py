@@ -21,7 +21,7 @@ _FEW, _LEAST, _USUAL = 20, 2, 10
 _RARE, _MANY, _SIMILAR, _SHORT, _MOST_RARE = 2, 5, 0.85, 3, 20
 _JOINED = "|;,+&/"
 # These texts can mean a missing label, but they can also be class names. The user has to decide.
-_DOUBTFUL = ("nan", "na", "n/a", "none", "null", "?", "unknown", "-1", "missing", "unlabeled", "unlabelled")
+DOUBTFUL = ("nan", "na", "n/a", "none", "null", "?", "unknown", "-1", "missing", "unlabeled", "unlabelled")
 
 
 def classes_of(
@@ -115,7 +115,7 @@ def drop_unknown(
     in_test : bool (n,)
     """
     known = np.unique(np.concatenate([labels[~in_test], true])).tolist()
-    gone = [c for c, name in enumerate(names) if name.lower() in _DOUBTFUL and c not in known]
+    gone = [c for c, name in enumerate(names) if name.lower() in DOUBTFUL and c not in known]
     if not gone:
         return names, labels, true, []
     number = np.full(len(names) + 1, -1)  # the last one for -1
@@ -158,7 +158,7 @@ def doubts(names: Sequence[str], labels: np.ndarray, unlabeled: str = "") -> lis
     """
     labels, warnings = labels[labels >= 0], []
     for i, name in enumerate(names):
-        if name.lower() in _DOUBTFUL:
+        if name.lower() in DOUBTFUL:
             warnings.append(
                 f"{int((labels == i).sum()):,} samples have the label {name!r}, which is treated as a class; "
                 + (unlabeled or f'write missing="{name}" in the data set\'s spec')

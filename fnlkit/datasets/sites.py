@@ -15,7 +15,7 @@ from fnlkit.core.errors import InputError
 from fnlkit.datasets.dataset import Dataset, split_unlabeled
 from fnlkit.datasets.file_cache import cache_json
 from fnlkit.datasets.groups import as_texts, of_parts
-from fnlkit.datasets.labels import classes_of, doubts, whole_labels
+from fnlkit.datasets.labels import DOUBTFUL, classes_of, doubts, whole_labels
 from fnlkit.datasets.layout import LAYOUTS, lay_out, layout_of, rate_of
 from fnlkit.datasets.spelling import is_number
 
@@ -75,8 +75,9 @@ def _of_files(path, files, where, of_site=False):
             if mine != theirs:
                 difference = f"{attribute.replace('_', ' ')} is {mine} here, but {theirs} in {first.file.name}"
                 raise InputError(f"{display_path(part.file)}: {difference}; all sites must use the same")
-    numbered = next((part for part in parts if part.numbered), None)
-    worded = next((part for part in parts if not all(map(is_number, part.labels))), None)
+    numbered = next((part for part in parts if part.numbered and any(part.labels)), None)
+    words = ({text for text in part.labels if text.lower() not in ("", *DOUBTFUL)} for part in parts)
+    worded = next((part for part, texts in zip(parts, words, strict=True) if texts and not any(map(is_number, texts))), None)
     if numbered and worded:
         raise InputError(
             f"{display_path(numbered.file)}: `y` has numbers, but texts in {worded.file.name}; add `class_names`, or write all "

@@ -39,6 +39,17 @@ def test_sites_become_clients(cache, tmp_path):
     assert datasets.load(data.name, cache=cache).checksum == data.checksum
 
 
+@pytest.mark.parametrize(
+    ("numbers", "texts"), [([-1, -1], ["no", "yes"]), ([0, 1], ["0", "NA"]), ([7, 8], ["007", "8"]), ([0, 1], ["?", "NaN"])]
+)
+def test_texts_at_one_site_can_be_the_numbers_of_another(tmp_path, numbers, texts):
+    """They were refused, also beside a site without labels."""
+    site(tmp_path / "all", "a", 0, numbers)
+    site(tmp_path / "all", "b", 0, texts)
+    site(tmp_path / "all", "c", 0, texts[::-1])
+    assert len(datasets.load(tmp_path / "all").y_train) == 4 + 2 * (numbers[0] >= 0)
+
+
 def test_truth_is_declared_by_all_or_none(tmp_path):
     site(tmp_path / "all", "a", 0, [0, 1], y_true=np.array([1, 1]))
     site(tmp_path / "all", "b", 0, [1, 0], y_true=np.array([1, 0]))
