@@ -187,8 +187,8 @@ def from_arrays(name: str, arrays: Mapping[str, Any], *, of_site: bool = False) 
         if len(x) != len(y):
             raise InputError(f"`x_{part}` has {len(x):,} samples but `y_{part}` {len(y):,} labels")
     fields = _fields_of(arrays, "train", len(labels[0]))
-    test_fields = {} if alone else _fields_of(arrays, "test", len(labels[1]), fields)
     ids = fields.pop("ids", None)
+    test_fields = {} if alone else _fields_of(arrays, "test", len(labels[1]), fields)
     if "site" in fields:
         (sites,), more = merge_spellings(as_texts(fields["site"]), what="sites")
         if "" in sites:
@@ -245,10 +245,11 @@ def _note_empty_classes(names, labels, true, named):
     ]
 
 
-def _fields_of(arrays, part, size, needed=()):
+def _fields_of(arrays, part, size, needed=("site", "ids", "groups")):
     """Read the arrays (n,) or (n, 1) NAME_train or NAME_test with a value per sample, by NAME.
 
-    Other arrays are no fields, such as an embedding per sample, unless their name is in `needed`.
+    Other arrays are no fields, such as an embedding per sample or a list of names.  Those with a name in `needed` are refused,
+    and those of training samples that have the name of groups and nearly `size` values.
     """
     fields = {}
     for key, value in arrays.items():
@@ -257,7 +258,9 @@ def _fields_of(arrays, part, size, needed=()):
             continue
         if value.shape in ((size,), (size, 1)):
             fields[name] = value.reshape(-1)
-        elif name.lower() in ("site", "ids", *NAMES, *DOUBTFUL) and (name in needed or value.ndim < 2 or len(value) != size):
+            continue
+        near = part == "train" and size <= 2 * value.size < 4 * size
+        if name.lower() in ("site", "ids", *NAMES, *DOUBTFUL) and (near or name in needed or name.lower() in needed):
             raise InputError(
                 f"`{key}` has the shape {value.shape}; expected a value for each of the {size:,} samples of {part}"
             )

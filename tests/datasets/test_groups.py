@@ -130,6 +130,9 @@ def test_groups_of_test_samples_are_read_from_tables_and_arrays(tmp_path):
         (("subject_train", PATIENTS[1:]), "`subject_train`.*each of the"),
         (("ids_train", PATIENTS[1:]), "`ids_train`.*each of the"),
         (("site_train", PATIENTS[None]), "`site_train`.*each of the"),
+        (("patient_id_train", PATIENTS[None]), "`patient_id_train`.*each of the"),
+        (("groups_train", np.stack([PATIENTS, PATIENTS], 1)), "`groups_train`.*each of the"),
+        (("ids_train", np.array("p1")), "`ids_train`.*each of the"),
         (("site_train", np.where(PATIENTS == 3, "", "a")), "every sample needs a site"),
         (("site_train", np.where(PATIENTS == 3, np.nan, 1)), "every sample needs a site"),
     ],
@@ -171,11 +174,15 @@ def test_groups_at_sites_are_compared_with_those_of_the_test_samples(sites_of_te
 def test_arrays_that_are_no_value_per_sample_are_ignored_unless_they_have_the_groups_of_test_samples(tmp_path):
     """An embedding of each speaker and the names of test samples that are not there were refused."""
     arrays = {"x_train": np.zeros((40, 2), np.float32), "y_train": np.arange(40) % 2, "speaker_train": np.zeros((40, 16)),
+              "group_train": np.array(["treated", "control"]), "case_train": np.array("S01"), "patient_train": np.array(5),
               "Subject_train": np.arange(40) // 2, "site_train": np.full(40, "Clinic A")}  # fmt: skip
     np.savez(tmp_path / "a.npz", **arrays, ids_test=np.arange(3), site_test=np.full(80, "clinic a"))
     data = datasets.load(tmp_path / "a.npz")
     assert len(np.unique(data.groups)) == 20 and set(data.fields) == {"Subject", "site"}
     arrays |= {"x_test": np.zeros((12, 2), np.float32), "y_test": np.arange(12) % 2, "speaker_test": np.zeros((12, 16))}
+    np.savez(tmp_path / "a.npz", **{key: arrays[key] for key in arrays if key != "site_train"}, ids_test=np.arange(3),
+             site_test=np.array("a"))  # fmt: skip
+    assert len(np.unique(datasets.load(tmp_path / "a.npz").groups)) == 20
     for groups in (np.arange(11), np.zeros((12, 2))):
         np.savez(tmp_path / "a.npz", **arrays, Subject_test=groups)
         with pytest.raises(InputError, match="`Subject_test` has the shape"):
