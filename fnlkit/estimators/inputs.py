@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # With more values per sample than this, distances between pixels are expensive and carry little information.
 MOST_PIXELS = 64
-# Evidence is void only if it agrees with less than this share of the given labels above chance, three standard errors included.
+# Evidence is void only if it gains less than this share of the agreement that chance leaves to gain, by its 95 % interval.
 USEFUL = 0.1
 
 
@@ -174,12 +174,15 @@ class EstimatorInputs:
             return
         share = float(counts.trace() / total)
         chance = float((counts.sum(1) / total) @ (counts.sum(0) / total))
-        error = 3 * np.sqrt(max(chance * (1 - chance), 1e-12) / total)
-        if share > chance + error:
+        if wilson(counts.trace(), total, 0.9973)[0] > chance:  # by three standard errors
             return
         found = f"{what} agree with {100 * share:.0f} % of the given labels, and {100 * chance:.0f} % are expected by chance"
-        if share + error > chance + USEFUL:
-            self.say(f"unchecked: {found}; {total:,} samples are too few to tell these apart; compare with another estimator")
+        useful = chance + USEFUL * (1 - chance)  # 1, as the share, if all labels and guesses are of one class
+        if wilson(counts.trace(), total)[1] >= useful:
+            self.say(
+                f"unchecked: {found}; {total:,} samples are too few or too alike to tell these apart; "
+                "compare with another estimator"
+            )
         else:
             self.say(f"void: {found}; do not use these levels, flags and suggestions")
 

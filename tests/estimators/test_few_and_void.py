@@ -106,12 +106,24 @@ def test_few_samples_are_no_proof_of_void_evidence(digits):
 
 
 @pytest.mark.parametrize(
-    ("every", "agree", "start"), [(1, 5, None), (1, 1, "unchecked: pred"), (5, 0, "void: "), (0, 0, "unchecked: no sample")]
+    ("counts", "start"),
+    [
+        (1 + 5 * np.eye(10, dtype=int), None),
+        (1 + np.eye(10, dtype=int), "unchecked: pred"),
+        (np.full((10, 10), 5), "void: "),
+        (np.zeros((10, 10), int), "unchecked: no sample"),
+        ([[277, 9], [6, 8]], "unchecked: pred"),  # 95 %, and 90 % by chance
+        ([[2770, 90], [60, 80]], None),
+        ([[9000, 500], [470, 30]], "void: "),  # 90 %, as by chance
+        ([[0, 1], [0, 0]], "unchecked: pred"),
+        ([[0, 2, 1], [0, 0, 0], [0, 0, 0]], "unchecked: pred"),
+        ([[20, 0], [0, 0]], "unchecked: pred"),
+    ],
 )
-def test_agreement_is_weighed_by_the_number_of_samples(every, agree, start, digits):
+def test_agreement_is_weighed_by_the_number_of_samples(counts, start):
     said = []
-    evidence = EstimatorInputs(federation(digits, 5, "none"), digits, say=lambda text: said.append(text))
-    evidence.weigh_counts(every + agree * np.eye(10, dtype=int), "predictions")
+    fed = Federation("toy", len(counts), np.array([0, 2, 4]), np.arange(4), np.array([0, 1, 0, 1]))
+    EstimatorInputs(fed, None, say=said.append).weigh_counts(np.array(counts), "predictions")
     assert said[0].startswith(start) if start else not said, said
 
 
