@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import date
-from functools import partial
 
 import numpy as np
 
@@ -31,8 +30,10 @@ _FORMS = {
 }
 FORMS = tuple(_FORMS)
 _READ = {form: (re.compile(pattern), parts) for form, (pattern, parts) in _FORMS.items()}
+_CLOCK = re.compile(r"\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?(?: ?[AaPp][Mm])?")
 # Times of day, and dates whose year has two digits, are recognized but not converted.
-_OTHER = re.compile(r"\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?(?: ?[AaPp][Mm])?|(\d{1,2})[./](\d{1,2})[./]\d{2}" + _TIME)
+_OTHER = re.compile(rf"{_CLOCK.pattern}|\d{{1,2}}[./]\d{{1,2}}[./]\d{{2}}{_TIME}")
+_NUMBERS = re.compile(r"(\D*)(\d{4}|\d\d?)[-./](\d\d?)[-./](\d{4}|\d\d?)(?!\d)(.*)")
 # Share of the cells that must be dates.
 _MOST = 0.9
 PARTS = ("year", "day of the year", "weekday")
@@ -105,18 +106,35 @@ def parts_of(texts: Sequence[str], form: str) -> tuple[np.ndarray, list[int]]:
 def read_times(texts: Sequence[str]) -> np.ndarray:
     """Read times (n,) datetime64 in UTC.
 
-    A text that is none is not-a-time, and so are those whose day and month are in doubt, as in 05/01/24, or all if no other
-    text decides, as in 05/01/2024.  Times of day without a date are times if all texts are.
+    A text that is none is not-a-time, and so is a date in doubt, such as 24/01/31, or 05/01/2024 if the others do not decide.
+    Times of day without a date are times if all texts are.
     """
     import pandas
 
-    forms = forms_of(texts)
-    if len(forms) > 1:
-        return np.full(len(texts), np.datetime64("NaT", "ns"))
-    others = [_OTHER.fullmatch(text.strip()) for text in texts]
-    no_dates = any(text.strip() and (other is None or other[1]) for text, other in zip(texts, others, strict=True))
-    doubted = [other is not None and (max(map(int, other.groups())) <= 12 if other[1] else no_dates) for other in others]
-    first = bool(forms) and forms[0].startswith("day")
-    read = partial(pandas.to_datetime, pandas.Series(texts, dtype=object), errors="coerce", utc=True)
-    times = read(format="ISO8601").fillna(read(format="mixed", dayfirst=first))  # dayfirst reads 2024-01-06 as June 1, too
-    return times.dt.tz_localize(None).mask(doubted).to_numpy("datetime64[ns]")
+    texts = [text.strip() for text in texts]
+    forms = forms_of([text for text in texts if not text[:4].isdigit()])
+    only_clocks = all(_CLOCK.fullmatch(text) for text in texts if text)
+    written = [
+        "" if _CLOCK.fullmatch(text) and not only_clocks else _as_iso(text, forms[0] if len(forms) == 1 else "")
+        for text in texts
+    ]
+    times = pandas.to_datetime(pandas.Series(written, dtype=object), format="mixed", errors="coerce", utc=True)
+    return times.dt.tz_localize(None).to_numpy("datetime64[ns]")
+
+
+def _as_iso(text, form):
+    """Write the date in a text as 2024-01-05; "" if several dates are possible.
+
+    Of a year with four digits, the form of the column decides if it fits.
+    """
+    match = _NUMBERS.fullmatch(text)
+    if match is None:
+        return text
+    before, *numbers, after = match.groups()
+    dates = {}
+    for order, year in (("year-month-day", 0), ("day-month-year", 2), ("month-day-year", 2)):
+        parts = [("19" if n >= "69" else "20") + n if i == year and len(n) == 2 else n for i, n in enumerate(numbers)]
+        dates[order] = read_date("-".join(parts), order)
+    decided = dates.get(form) if max(map(len, numbers)) == 4 else None
+    possible = {decided or day for day in dates.values()} - {None}
+    return f"{before}{possible.pop()}{after}" if len(possible) == 1 else "" if possible else text

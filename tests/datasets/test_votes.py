@@ -291,10 +291,15 @@ def test_a_time_in_doubt_decides_about_its_own_vote_only(tmp_path, federation):
 
 def test_times_whose_day_and_month_are_in_doubt_are_not_read():
     assert np.isnat(read_times(["05/01/2024 10:00", "06/01/2024 10:00"])).all()
-    assert np.isnat(read_times(["05/01/24 10:00", "13.01.24 10:00", "2024-01-05"])).tolist() == [True, False, False]
+    assert np.isnat(read_times(["05/01/24 10:00", "13.01.99 10:00", "2024-01-05"])).tolist() == [True, False, False]
+    assert np.isnat(read_times(["24/01/31 10:00", "24/02/01 10:00", "13.01.24"])).all()  # they were in 2031 and 2001
+    assert np.isnat(read_times(["05/01/2024", "2024-01-06"])).tolist() == [True, False] and not len(read_times([]))
     assert np.isnat(read_times(["10:30", "2024-01-05 10:00"])).tolist() == [True, False]
     assert np.diff(read_times(["10:30", "11:30", ""])[:2]) == np.timedelta64(1, "h")
     assert np.diff(read_times(["31/01/2024 10:00", "05/02/2024 10:00"])).astype("timedelta64[D]").tolist()[0].days == 5
     assert np.isnat(read_times(["", "2024-01-05"])).tolist() == [True, False]
-    mixed = read_times([f"{day}/01/2024" for day in range(10, 31)] + ["2024-01-06"])
-    assert mixed.max().astype("datetime64[D]").astype(str) == "2024-01-30" and mixed.argmin() == 21
+    days = [f"{day}/01/2024" for day in range(10, 31)]
+    for text in ("2024-01-06", "2024-01-06 1:00 PM", "2024-01-06 10:00 UTC", "2024-01-06, 10:00", "2024/01/06 9:05 AM"):
+        mixed = read_times([*days, text]).astype("datetime64[D]").astype(str)
+        assert max(mixed) == "2024-01-30" and mixed[-1] == "2024-01-06"
+    assert np.isnat(read_times([*days, "24/01/31"])).nonzero()[0].tolist() == [21]
