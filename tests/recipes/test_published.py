@@ -242,7 +242,7 @@ def test_costs_and_shares_of_memorized_labels_are_read_from_runs(tmp_path, here)
     for measure in ("global clean correct", "local noisy memorized"):
         assert by_measure[f"memorization: {measure}"]["measured"] == 100 * last[measure.replace(" ", "_")]
     assert by_measure["accuracy"]["measured"] == 100 * run.history[-1]["accuracy"]  # caption: "at last round"
-    assert {row["reports"] for row in found} == {"last"}
+    assert {row["reports"] for row in found} == {"last"} and list(published.papers()["flr"]["tables"]) == ["1"]
 
     (cost,) = results_of("fedcorr/table13 --only 'rofl, 0.6, 0.5' --rounds 12 --dataset digits", tmp_path)
     (path,) = (tmp_path / "runs").glob("fedcorr-13-*.pt")
