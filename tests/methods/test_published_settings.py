@@ -97,7 +97,7 @@ SIDES = {"cifar": 16, "fashion-mnist": 14, "pathmnist": 14, "eurosat": 32}
 
 @pytest.mark.parametrize("name", [n for n in STEPS if n.startswith(("nnc/", "akd/", "na-fedavg/")) and "speech" not in n])
 def test_the_cutout_and_penalty_of_fedln_are_those_of_its_code(name):
-    """The penalty of ResNet-20 is 1e-4 w^2 (src/models/resnet20.py); the code has no ConvMixer."""
+    """The penalty of ResNet-20 is 1e-4 w^2 (src/models/resnet20.py), not of biases and batch norm; it has no ConvMixer."""
     side = next(side for data, side in SIDES.items() if name.partition("/")[2].startswith(data))
     found = presets.load_preset(name)
     assert parse(found["augment"]).parameters == {"pad": 4, "flip": True, "cutout": side}
