@@ -15,6 +15,8 @@ _MOST = 1000
 # New values may be above the range of the training images by this many ranges, or by _ROUNDED for bytes, and below it by as
 # much, or by _ROUNDED if there are no negative ones.  Their largest value has at least the share _SHARE of the range.
 _OUTSIDE, _ROUNDED, _SHARE = 3, 0.05, 1 / 128
+# Bytes can have any values if those of the training images span this share of 0 to 1.
+_WIDE = 1 / 4
 # Images of 0 to 255 have a value above this one.
 _BRIGHT = 32
 _BYTES_OF_16 = 255 / 65535
@@ -66,7 +68,7 @@ def match_scale(x: np.ndarray | Rows, dtype: str, known: Sequence[float], name: 
     """
     low, high = known
     unit, of_bytes = 0 <= low and high <= 1, 0 <= low and 1 < high <= 255
-    if x.dtype == np.uint8 and dtype == "uint8":
+    if x.dtype == np.uint8 and (dtype == "uint8" or (unit and high - low >= _WIDE)):
         return x, ""
     smallest, largest = _ends(x)
     scale, note = (1 / 255 if x.dtype == np.uint8 else 1.0), ""

@@ -261,6 +261,7 @@ def test_bytes_are_refused_where_the_training_images_had_a_small_part_of_the_ran
     np.save(tmp_path / "new.npy", BYTES)
     with pytest.raises(InputError, match="values from 0 to 1, and the run was trained on 0.486 to 0.518"):
         datasets.new_samples(like(0.486 + 0.032 * SAME["unit"]), str(tmp_path / "new.npy"))
+    datasets.new_samples(like(0.06 + 0.94 * SAME["unit"]), str(tmp_path / "new.npy"))  # training images without black
 
 
 def test_new_images_in_color_and_arrays_without_a_known_name_get_a_remedy(tmp_path):
