@@ -456,7 +456,7 @@ def encode(columns: Sequence[dict[str, Any]], table: Table, rows: np.ndarray) ->
             values = _ranks(_read_categories(table, column), column["levels"])[:, None]
         else:
             values = _read_numbers(table, column)[:, None] - column.get("offset", 0.0)
-            if far := [int(row) for row in rows if abs(values[row, 0]) > np.finfo(np.float32).max]:
+            if far := np.asarray(rows, int)[np.abs(values[rows, 0]) > np.finfo(np.float32).max].tolist():
                 table.fail(
                     far, f"column {name!r} holds {values[far[0], 0]:g}, beyond float32; leave the cell empty if it is missing"
                 )
