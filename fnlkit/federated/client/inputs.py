@@ -98,9 +98,11 @@ class Inputs:
             x = x.to(self.dtype)
             return ((x if scale == 1 else x / scale) - mean).div_(std)
         # Contiguous, because convolutions on a permuted view use slower algorithms.
-        x = x.movedim(-1, -3).to(self.dtype).contiguous()
-        x = x if scale == 1 else x.div_(scale)  # gray images of floats are still those of the client
-        return x.sub(mean[:, None, None]).div_(std[:, None, None])
+        moved = x.movedim(-1, -3)
+        x = moved.to(self.dtype).contiguous()
+        x = x if scale == 1 else x.div_(scale)
+        mean, std = mean[:, None, None], std[:, None, None]
+        return (x - mean if x is moved else x.sub_(mean)).div_(std)  # gray images of floats are still those of the client
 
     def stored(self, x: "torch.Tensor") -> np.ndarray:
         """Convert raw samples to a numpy array for fnlkit.kernels.fused: raw images, or scaled vectors."""

@@ -122,13 +122,16 @@ def _count(client, model, received):
 
 @pytest.mark.parametrize("kind", [torch.uint8, torch.float32])
 @pytest.mark.parametrize("channels", [1, 3])
-def test_a_network_reads_samples_and_leaves_them_as_they_are(channels, kind):
+def test_a_network_reads_samples_and_leaves_them_as_they_are(channels, kind, monkeypatch):
     x = torch.arange(8 * channels, dtype=kind).reshape(2, 2, 2, channels)
     before, number = x.clone(), (0.5,) * channels
+    own, moved = torch.Tensor.contiguous, []
+    monkeypatch.setattr(torch.Tensor, "contiguous", lambda image: moved.append(own(image)) or moved[-1])
     scaled = Inputs(True, number, (0.2,) * channels).plain(x)
     expected = (before.float() / (255 if kind == torch.uint8 else 1) - 0.5) / 0.2
     torch.testing.assert_close(scaled, expected.movedim(-1, 1))
     assert torch.equal(x, before)
+    assert (scaled.data_ptr() == moved[0].data_ptr()) == (moved[0].data_ptr() != x.data_ptr())  # a copy is normalized in place
 
 
 def test_an_array_larger_than_a_block_is_scored_in_blocks():
