@@ -272,9 +272,8 @@ def _survey(every, one, kept, shape):
     if odd:
         found, wanted = (_describe(one, *each) for each in (odd[0], form))
         others = f" and {len(odd) - 1:,} other kinds" if len(odd) > 1 else ""
-        reason = (
-            f"{found}{others}; {'expected' if shape else 'the other files have'} {wanted}; {_remedy(one, shape, odd[0][0])}"
-        )
+        wanted = f"{'expected' if shape else 'the other files have'} {wanted}"
+        reason = f"{found}{others}; {wanted}; {_remedy(one, shape, dtype, odd[0][0])}"
         reasons[reason] = [path for each in odd for path in forms[each]]
     if reasons:
         raise InputError(_list_reasons(reasons, len(every)))
@@ -323,15 +322,18 @@ def _list_reasons(reasons, total):
 def _describe(one, shape, dtype):
     function = getattr(one, "func", one)
     if function is image:
-        bits = 8 if np.dtype(dtype) == np.uint8 else "16 or 32"
-        return f"{shape[1]} x {shape[0]} pixels of {bits} bits, {'gray' if shape[2] == 1 else 'in color'}"
+        return f"{shape[1]} x {shape[0]} pixels of {_bits(dtype)} bits, {'gray' if shape[2] == 1 else 'in color'}"
     return f"{shape[0]:,} samples" if function is sound else f"{np.dtype(dtype)} {tuple(shape)}"
 
 
-def _remedy(one, shape, found):
+def _bits(dtype):
+    return 8 if np.dtype(dtype) == np.uint8 else "16 or 32"
+
+
+def _remedy(one, shape, dtype, found):
     function = getattr(one, "func", one)
     if function is image and shape and tuple(found[:2]) == tuple(shape[:2]):
-        return f"convert them to {'gray' if shape[2] == 1 else 'color'} images of as many bits"
+        return f"convert them to {'gray' if shape[2] == 1 else 'color'} images of {_bits(dtype)} bits"
     if function is image and shape:
         size = f"{shape[1]} x {shape[0]}"
         return f"resize them to {size}, or train with 'folder(path=\"...\", size=64)', which resizes new images, too"

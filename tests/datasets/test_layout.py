@@ -267,7 +267,7 @@ def test_bytes_are_refused_where_the_training_images_had_a_small_part_of_the_ran
 def test_new_images_in_color_and_arrays_without_a_known_name_get_a_remedy(tmp_path):
     for i in range(2):
         Image.fromarray(np.repeat(BYTES[i], 3, axis=2)).save(tmp_path / f"{i}.png")
-    with pytest.raises(InputError, match="in color; expected .* gray; convert them to gray"):
+    with pytest.raises(InputError, match="in color; expected .* gray; convert them to gray images of 8 bits"):
         datasets.new_samples(like(BYTES), str(tmp_path))
     np.savez(tmp_path / "new.npz", x_train=BYTES, y_train=np.zeros(20))
     with pytest.raises(InputError, match="no array x, x_new or x_test, but x_train, y_train; name the new samples x"):
