@@ -317,6 +317,8 @@ def _name_labels(arrays):
     find = class_finder(names)
     index = {text: -1 if text == "" else find(text) for texts in words.values() for text in texts}
     if unknown := [text for text, place in index.items() if place is None]:
+        if unknown[0] in names:
+            raise InputError(f"label {unknown[0][:80]!r} names two of the `class_names`; rename one, or number the labels")
         raise InputError(f"label {unknown[0][:80]!r} is none of the `class_names`, {list_names(names)}")
     order = {key: np.array([index[text] for text in texts], np.int64) for key, texts in words.items()}
     return arrays | order | {"class_names": np.array(names)}, notes

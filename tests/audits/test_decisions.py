@@ -63,6 +63,13 @@ def test_the_earlier_form_is_read_where_it_has_one_meaning(world):
             assert decisions.read_decisions(format_csv(rows), federation, used).label.tolist() == [label]
 
 
+def test_a_label_that_is_the_name_of_two_classes_is_refused_as_such(world):
+    rows = rows_of((world[0], replace(world[1], class_names=[*"abcdefghaj"])))
+    rows[0] |= {"decision": "relabel", "label": "a"}
+    with pytest.raises(InputError, match="label 'a' names two classes; rename one"):
+        decisions.read_decisions(format_csv(rows), world[0], replace(world[1], class_names=[*"abcdefghaj"]))
+
+
 def test_unsure_samples_stay_open_and_widen_the_interval(world):
     federation, data = world
     rows = [row | {"decision": "keep"} for row in rows_of(world)]

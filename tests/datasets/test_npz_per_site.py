@@ -155,6 +155,7 @@ def test_missing_labels_and_names_in_another_order(tmp_path):
         ({"y_train": np.stack([Y, Y], 1)}, "shape"),
         ({"y_train": WORDS, "y_train_true": Y}, "one form"),
         ({"y_train": WORDS, "class_names": ["well", "sick"]}, "'ill'"),
+        ({"y_train": WORDS, "class_names": ["well", "ill", "ill"]}, "'ill' names two of the `class_names`; rename one"),
         ({"y_train": np.where(Y, np.inf, 0.0)}, "float64"),
     ],
 )
