@@ -108,18 +108,14 @@ def test_few_samples_are_no_proof_of_void_evidence(digits):
 @pytest.mark.parametrize(
     ("counts", "start"),
     [
-        (1 + 5 * np.eye(10, dtype=int), None),
-        (1 + np.eye(10, dtype=int), "unchecked: pred"),
-        (np.full((10, 10), 5), "void: "),
-        (np.zeros((10, 10), int), "unchecked: no sample"),
+        (1 + 5 * np.eye(10, dtype=int), None), (1 + np.eye(10, dtype=int), "unchecked: pred"),
+        (np.full((10, 10), 5), "void: "), (np.zeros((10, 10), int), "unchecked: no sample"),
         ([[277, 9], [6, 8]], "unchecked: pred"),  # 95 %, and 90 % by chance
-        ([[2770, 90], [60, 80]], None),
-        ([[9000, 500], [470, 30]], "void: "),  # 90 %, as by chance
-        ([[0, 1], [0, 0]], "unchecked: pred"),
-        ([[0, 2, 1], [0, 0, 0], [0, 0, 0]], "unchecked: pred"),
+        ([[2770, 90], [60, 80]], None), ([[9000, 500], [470, 30]], "void: "),  # the latter as by chance
+        ([[0, 1], [0, 0]], "unchecked: pred"), ([[0, 2, 1], [0] * 3, [0] * 3], "unchecked: pred"),
         ([[20, 0], [0, 0]], "unchecked: pred"),
     ],
-)
+)  # fmt: skip
 def test_agreement_is_weighed_by_the_number_of_samples(counts, start):
     said = []
     fed = Federation("toy", len(counts), np.array([0, 2, 4]), np.arange(4), np.array([0, 1, 0, 1]))
