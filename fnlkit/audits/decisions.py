@@ -231,7 +231,7 @@ def _decide(table, cells, i, label_of, names):
     word, label = text.lower(), cells["label"][i] if apart else ""
     chosen = label_of(label)
     if chosen is None and label in names:
-        table.fail([i], f"label {label!r} names two classes; rename one of them in the data set")
+        table.fail([i], f"label {label!r} names two classes; rename one")
     if label and chosen is None:
         table.fail([i], f"label {label!r} is no label of this task; it is about {list_names(names)}")
     if label and word in ("keep", "drop", "unsure"):

@@ -113,11 +113,9 @@ def read_times(texts: Sequence[str]) -> np.ndarray:
 
     texts = [text.strip() for text in texts]
     forms = forms_of([text for text in texts if not text[:4].isdigit()])
-    only_clocks = all(_CLOCK.fullmatch(text) for text in texts if text)
-    written = [
-        "" if _CLOCK.fullmatch(text) and not only_clocks else _as_iso(text, forms[0] if len(forms) == 1 else "")
-        for text in texts
-    ]
+    form = forms[0] if len(forms) == 1 else ""
+    mixed = not all(_CLOCK.fullmatch(text) for text in texts if text)
+    written = ["" if mixed and _CLOCK.fullmatch(text) else _as_iso(text, form) for text in texts]
     times = pandas.to_datetime(pandas.Series(written, dtype=object), format="mixed", errors="coerce", utc=True)
     return times.dt.tz_localize(None).to_numpy("datetime64[ns]")
 

@@ -256,11 +256,10 @@ def _fields_of(arrays, part, size, needed=("site", "ids", "groups")):
         name = key.removesuffix(f"_{part}")
         if name in (key, "x", "y", "votes"):
             continue
+        near = part == "train" and size <= 2 * value.size < 4 * size
         if value.shape in ((size,), (size, 1)):
             fields[name] = value.reshape(-1)
-            continue
-        near = part == "train" and size <= 2 * value.size < 4 * size
-        if name.lower() in ("site", "ids", *NAMES, *DOUBTFUL) and (near or name in needed or name.lower() in needed):
+        elif name.lower() in ("site", "ids", *NAMES, *DOUBTFUL) and (near or name in needed):
             raise InputError(
                 f"`{key}` has the shape {value.shape}; expected a value for each of the {size:,} samples of {part}"
             )
@@ -318,7 +317,7 @@ def _name_labels(arrays):
     index = {text: -1 if text == "" else find(text) for texts in words.values() for text in texts}
     if unknown := [text for text, place in index.items() if place is None]:
         if unknown[0] in names:
-            raise InputError(f"label {unknown[0][:80]!r} names two of the `class_names`; rename one, or number the labels")
+            raise InputError(f"label {unknown[0][:80]!r} names two of the `class_names`; rename one")
         raise InputError(f"label {unknown[0][:80]!r} is none of the `class_names`, {list_names(names)}")
     order = {key: np.array([index[text] for text in texts], np.int64) for key, texts in words.items()}
     return arrays | order | {"class_names": np.array(names)}, notes

@@ -61,13 +61,10 @@ def test_the_earlier_form_is_read_where_it_has_one_meaning(world):
                 decisions.read_decisions(format_csv(rows), federation, used)
         else:
             assert decisions.read_decisions(format_csv(rows), federation, used).label.tolist() == [label]
-
-
-def test_a_label_that_is_the_name_of_two_classes_is_refused_as_such(world):
-    rows = rows_of((world[0], replace(world[1], class_names=[*"abcdefghaj"])))
-    rows[0] |= {"decision": "relabel", "label": "a"}
+    twice = replace(data, class_names=[*"abcdefghaj"])
+    rows = [row | {"decision": "relabel", "label": "a"} for row in rows_of((federation, twice))]
     with pytest.raises(InputError, match="label 'a' names two classes; rename one"):
-        decisions.read_decisions(format_csv(rows), world[0], replace(world[1], class_names=[*"abcdefghaj"]))
+        decisions.read_decisions(format_csv(rows), federation, twice)
 
 
 def test_unsure_samples_stay_open_and_widen_the_interval(world):

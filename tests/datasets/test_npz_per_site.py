@@ -69,10 +69,7 @@ def test_truth_is_declared_by_all_or_none(tmp_path):
         ({"split": np.array(["train", "val"])}, "b.npz: `split` contains 'val'; write train or test"),
         ({"ids": np.array(["p", "p"])}, "b.npz: `ids` contains p twice"),
         ({"x": np.full((2, 3), np.nan)}, "b.npz: `x` contains NaN"),
-        (
-            {"y": np.array(["no", "yes"])},
-            "a.npz: `y` has numbers, but texts in b.npz; add `class_names`",
-        ),  # they were 4 classes
+        ({"y": np.array(["no", "yes"])}, "a.npz: `y` has numbers, but texts in b.npz; add `class_names`"),
         ({"y_true": np.array([], int)}, "b.npz: `y_true` has 0 entries but `x` 2 samples"),
     ],
 )
