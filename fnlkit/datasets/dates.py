@@ -34,6 +34,7 @@ _CLOCK = re.compile(r"\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?(?: ?[AaPp][Mm])?")
 # Times of day, and dates whose year has two digits, are recognized but not converted.
 _OTHER = re.compile(rf"{_CLOCK.pattern}|\d{{1,2}}[./]\d{{1,2}}[./]\d{{2}}{_TIME}")
 _NUMBERS = re.compile(r"(\D*)(\d{4}|\d\d?)[-./](\d\d?)[-./](\d{4}|\d\d?)(?!\d)(.*)")
+_DOTTED = re.compile(r"\D*\d\d?\.")
 # Share of the cells that must be dates.
 _MOST = 0.9
 PARTS = ("year", "day of the year", "weekday")
@@ -129,8 +130,10 @@ def _as_iso(text, form):
     if match is None:
         return text
     before, *numbers, after = match.groups()
-    dates = {}
-    for order, year in (("year-month-day", 0), ("day-month-year", 2), ("month-day-year", 2)):
+    dates, orders = {}, [("day-month-year", 2), ("month-day-year", 2), ("year-month-day", 0)]
+    if _DOTTED.match(text):  # points stand after a day, or between a year of four digits and a month
+        orders.pop()
+    for order, year in orders:
         parts = [("19" if n >= "69" else "20") + n if i == year and len(n) == 2 else n for i, n in enumerate(numbers)]
         dates[order] = read_date("-".join(parts), order)
     decided = dates.get(form) if max(map(len, numbers)) == 4 else None

@@ -292,7 +292,8 @@ def test_a_time_in_doubt_decides_about_its_own_vote_only(tmp_path, federation):
 def test_times_whose_day_and_month_are_in_doubt_are_not_read():
     assert np.isnat(read_times(["05/01/2024 10:00", "06/01/2024 10:00"])).all()
     assert np.isnat(read_times(["05/01/24 10:00", "13.01.99 10:00", "2024-01-05"])).tolist() == [True, False, False]
-    assert np.isnat(read_times(["24/01/31 10:00", "24/02/01 10:00", "13.01.24"])).all()  # they were in 2031 and 2001
+    assert np.isnat(read_times(["24/01/31 10:00", "24/02/01 10:00", "05.01.24"])).all()  # they were in 2031 and 2001
+    assert read_times(["13.01.24"]).astype("datetime64[D]").astype(str).tolist() == ["2024-01-13"]
     assert np.isnat(read_times(["05/01/2024", "2024-01-06"])).tolist() == [True, False] and not len(read_times([]))
     assert np.isnat(read_times(["10:30", "2024-01-05 10:00"])).tolist() == [True, False]
     assert np.diff(read_times(["10:30", "11:30", ""])[:2]) == np.timedelta64(1, "h")
