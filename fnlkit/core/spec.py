@@ -142,11 +142,11 @@ def parse(text: str | Spec, option: str = "spec") -> Spec:
             return spec
     except (SyntaxError, ValueError, RecursionError, MemoryError):  # of texts that no one writes: thousands of brackets
         pass
-    hint, name = "", text.strip().partition("(")[0]
+    hint, word = "", text.strip().partition("(")[0]
     if (unnamed := _UNNAMED.match(text)) and "dataset" not in option:
         hint = f"; `fnlkit methods {unnamed[1]}` lists the keys"
-    if " " in name and ".py:" in name and name[0] not in "'\"":
-        hint = f'; a file name with spaces needs quotes of its own, "{name}"'
+    if " " in word and ".py:" in word and word[0] not in "'\"":
+        hint = f'; a file name with spaces needs quotes of its own, "{word}"'
     raise InputError(f"{option}: cannot read {text!r}; write name(key=value, ...){hint}")
 
 

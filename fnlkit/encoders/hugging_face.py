@@ -73,8 +73,9 @@ class TextEncoder:
         rows = []
         # RoBERTa counts positions from the one after that of padding.
         positions = getattr(getattr(self.model, "embeddings", None), "position_embeddings", None)
-        first = -1 if getattr(positions, "padding_idx", None) is None else positions.padding_idx
-        longest = min(self.tokenizer.model_max_length, self.model.config.max_position_embeddings - first - 1)
+        padding = getattr(positions, "padding_idx", None)
+        taken = 0 if padding is None else padding + 1
+        longest = min(self.tokenizer.model_max_length, self.model.config.max_position_embeddings - taken)
         # Text by text: with padding, the features of a text would depend on the others by rounding.
         for text in texts:
             tokens = self.tokenizer(text, truncation=True, max_length=longest, return_tensors="pt")
