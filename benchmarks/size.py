@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-LIMITS = {"fnlkit and cli": 45_220, "tests": 28_140, "benchmarks": 5_000}
+LIMITS = {"fnlkit and cli": 45_225, "tests": 28_145, "benchmarks": 5_000}
 OTHERS = {"words of pages": 44_065, "tracked files": 976, "imports between packages": 108, "benchmark programs": 28}
 
 
