@@ -61,7 +61,7 @@ def describe(dataset: "Dataset", settings: Settings, *, backbone: str = "", scal
     """
     defaults = asdict(Settings())
     chosen = {k: v for k, v in asdict(settings).items() if v != defaults[k] or k in _ALWAYS}
-    chosen["standardize"] = "none"  # mean and std of the project are the scale
+    chosen["standardize"] = "auto" if dataset.kind == "image" else "none"  # mean and std of the project are the scale
     about |= _features_of(dataset, settings, backbone, scaling)
     if scaling == "sites":
         about["tasks"] = [*about["tasks"], scale.TASK]

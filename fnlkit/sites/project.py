@@ -315,7 +315,8 @@ def deployable(settings: Settings, project: Project) -> Settings:
             parameter="select",
         )
     plan.check_protection(settings.cohort_size(project.sites))
-    return replace(settings, standardize="none")
+    # The scale is that of the project; images have it as the statistics of their data set.
+    return replace(settings, standardize="auto" if project.kind == "image" else "none")
 
 
 def agreed_tasks(project: Project, settings: Settings, name: str = "") -> list[str]:
