@@ -148,9 +148,9 @@ def _conventions(artifact):
             (array.array() if hasattr(array, "array") else array.numpy() for array in labels) if known else (None, None)
         )
         wrong = float((given != true)[true >= 0].mean()) if known else None
-        verified = any("accuracy" in row for row in _body(artifact)["history"])
-        tested = "predicted/test" in artifact.arrays
-        return conventions_line(artifact.meta["provenance"], wrong_share=wrong, tested=tested, verified=verified)
+        scores = {name for row in _body(artifact)["history"] for name in ("accuracy", "agreement") if name in row}
+        tested = "predicted/test" in artifact.arrays or "agreement" not in scores  # an interrupted run has no predictions
+        return conventions_line(artifact.meta["provenance"], wrong_share=wrong, tested=tested, verified=scores != {"agreement"})
     except (ValueError, TypeError, KeyError, AttributeError, IndexError):
         return ""  # `info` also describes damaged files
 

@@ -170,6 +170,9 @@ def test_runs_that_differ_in_a_convention_have_different_lines_and_info_prints_t
     assert f"{wrong:.3f} of the labels wrong" in lines[0]
     fnlkit.save(run, tmp_path / "run.pt")
     assert f"conventions: {lines[0]}\n" in succeed("fnlkit info run.pt", tmp_path).stdout
+    run.predicted.clear()  # as after an interruption
+    fnlkit.save(run, tmp_path / "interrupted.pt")
+    assert "; accuracy on the test split, true labels" in succeed("fnlkit info interrupted.pt", tmp_path).stdout
     x, y = np.random.default_rng(0).normal(size=(80, 3)), np.arange(80) % 2
     np.savez(tmp_path / "own.npz", x_train=x[:60], y_train=y[:60], x_test=x[60:], y_test=y[60:])
     observed = fnlkit.partition(tmp_path / "own.npz", clients=2, say=None)
