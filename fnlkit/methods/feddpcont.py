@@ -202,7 +202,8 @@ def feddpcont(
 
     The paper prints about the same accuracies at epsilon 0.01 as at 0.81, 3.21 and 1.18 (Tables 10 to 12).  At 0.01 the
     estimate of Algorithm 1 has no information: with 50,000 labels of 10 classes its expected error is five times the largest
-    possible distance.  Only the distribution without randomized response, ``release=exact``, explains these rows.
+    possible distance.  The distribution without randomized response, ``release=exact``, could explain these rows; the authors'
+    code could not be read.
 
     Clients release the labels as received, also within `nnc(usual=feddpcont())` and after `estimate-noise --apply relabel`.  A
     corrected label depends on other samples, so that its release would cost more than the stated epsilon.
