@@ -34,7 +34,7 @@ def frame():
 def write(folder, ending):
     needs = {"xlsx": "openpyxl", "ods": "odf", "parquet": "pyarrow", "feather": "pyarrow", "sav": "pyreadstat"}
     if ending in needs:
-        pytest.importorskip(needs[ending])
+        pytest.importorskip(needs[ending], reason=f"needs {needs[ending]}")
     path, table = folder / f"t.{ending}", frame()
     if ending == "csv":
         table.to_csv(path, index=False)
@@ -71,7 +71,7 @@ def test_a_table_of_each_format_is_that_of_the_csv(tmp_path, ending):
 @pytest.mark.parametrize(("train", "new"), [("csv", "parquet"), ("csv", "xlsx"), ("parquet", "csv")])
 def test_new_rows_with_true_and_false_are_read_in_each_format(train, new, tmp_path):
     """A model that was trained on a CSV read 0 and 1 of Parquet and Excel as unknown categories."""
-    pytest.importorskip("openpyxl" if new == "xlsx" else "pyarrow")
+    pytest.importorskip("openpyxl" if new == "xlsx" else "pyarrow", reason="needs the extras `excel` and `parquet`")
     table = pandas.DataFrame({"smoker": pandas.array([True, False, None] * 10, "boolean"), "label": ["a", "b", "c"] * 10})
     table.to_csv(tmp_path / "t.csv", index=False)
     for ending in {train, new} - {"csv"}:
@@ -105,7 +105,7 @@ def test_a_table_goes_through_partition_audit_train_and_predict(tmp_path, ending
 
 
 def test_a_sheet_is_read_as_a_person_sees_it(tmp_path):
-    openpyxl = pytest.importorskip("openpyxl")
+    openpyxl = pytest.importorskip("openpyxl", reason="needs openpyxl (extra `excel`)")
     book = openpyxl.Workbook()
     sheet = book.active
     sheet.title = "Werte"
@@ -135,7 +135,7 @@ def test_a_damaged_file_is_refused_in_one_line(tmp_path, ending):
 
 
 def test_an_index_with_the_name_of_a_column_is_refused(tmp_path):
-    pytest.importorskip("pyarrow")
+    pytest.importorskip("pyarrow", reason="needs pyarrow (extra `parquet`)")
     table = pandas.DataFrame(
         {"age": [1, 2], "label": ["a", "b"]}, index=pandas.MultiIndex.from_product([[0, 1], [0]], names=["age", "k"])
     )

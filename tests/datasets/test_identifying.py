@@ -105,7 +105,7 @@ def table(folder, rows=40, ending="csv", *, drop=()):
     columns = {name: cells for name, cells in columns.items() if name not in drop}
     path = folder / f"table.{ending}"
     if ending == "parquet":
-        pa = pytest.importorskip("pyarrow")
+        pa = pytest.importorskip("pyarrow", reason="needs pyarrow (extra `parquet`)")
         from pyarrow import parquet
 
         numeric = {"exam_no": int, "nr": int, "noise": float}

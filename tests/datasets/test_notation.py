@@ -106,7 +106,7 @@ def write(folder, cells, ending="csv"):
     }
     path = folder / f"table.{ending}"
     if ending == "parquet":
-        pa = pytest.importorskip("pyarrow")
+        pa = pytest.importorskip("pyarrow", reason="needs pyarrow (extra `parquet`)")
         from pyarrow import parquet
 
         parquet.write_table(pa.table(columns), path)
