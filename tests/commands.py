@@ -12,8 +12,11 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
+
 from fnlkit._kernels import _compile
 from fnlkit.cli import main, progress
+from fnlkit.core.errors import InputError
 
 BIN = Path(sys.executable).parent
 # Seconds until a process counts as hanging.  No test measures speed: a machine can be busy with other work.
@@ -120,6 +123,13 @@ def refuse(line, folder, *words, **options):
     errors = [each for each in done.stderr.splitlines() if each.startswith("fnlkit: error: ")]
     assert done.returncode == 2 and len(errors) == 1 and all(word in done.stderr for word in words), done.stderr
     return done
+
+
+def refuse_call(words, call, /, *arguments, **options):
+    """Call a function that must raise an InputError of one printable line in which `words`, a regular expression, occurs."""
+    with pytest.raises(InputError, match=words or None) as refused:
+        call(*arguments, **options)
+    assert str(refused.value).isprintable(), str(refused.value)
 
 
 def _run(arguments, folder, given, said, kind, columns):

@@ -15,7 +15,7 @@ from fnlkit.federated.client.client import Batch
 from fnlkit.federated.client.losses import correction
 from fnlkit.federated.client.training import Fit
 from fnlkit.federated.engines.travel import pack, unpack
-from tests.commands import fnlkit, refuse, succeed
+from tests.commands import fnlkit, refuse, refuse_call, succeed
 
 MARK = "import pathlib\npathlib.Path(__file__).with_name('imported').touch()\n"
 METHOD = """
@@ -107,8 +107,7 @@ RESOLVERS = {
 @pytest.mark.parametrize("kind", RESOLVERS)
 def test_every_resolver_refuses_a_users_component_of_a_file_or_message(kind, origin, place):
     for name in (f"{place}/helper.py:x", "json.tool:main"):
-        with pytest.raises(InputError, match="names|named"):
-            RESOLVERS[kind](origin(name))
+        refuse_call("names|named", RESOLVERS[kind], origin(name))
     assert not imported(place)
     assert parse(origin("nnc(usual='a:b', k=3)")).parameters["usual"].__class__ is origin  # texts within keep the origin
 
@@ -138,8 +137,7 @@ def test_a_message_neither_imports_nor_reads_a_file_at_a_site(text, place, monke
     text = text.format(place)
     if "T.csv" in text:
         assert correction.transition_matrix(text, 2)[0, 0] == 0.9
-    with pytest.raises(InputError, match="transition"):
-        sent(text)(torch.zeros(2, 2), BATCH)
+    refuse_call("transition", sent(text), torch.zeros(2, 2), BATCH)
     assert not imported(place)
 
 
@@ -168,8 +166,7 @@ def test_names_change_and_everything_else_stays():
 
 @pytest.mark.parametrize(("name", "kind"), [("fedprox", "optimizer"), ("gce(q=0.5)", "loss"), ("krum", "aggregator")])
 def test_a_component_that_is_no_method_is_named_with_its_option(name, kind):
-    with pytest.raises(InputError, match=f"is of the kind {kind}: write `{kind}='{name[:3]}"):
-        registry.method(name)
+    refuse_call(f"is of the kind {kind}: write `{kind}='{name[:3]}", registry.method, name)
 
 
 def test_a_component_inside_a_method_is_not_named_with_an_option_of_the_run():

@@ -13,7 +13,6 @@ from benchmarks.size import ROOT
 from fnlkit import models
 from fnlkit.artifacts.run import Run
 from fnlkit.core import own, registry
-from fnlkit.core.errors import InputError
 from fnlkit.encoders import embed
 from fnlkit.estimators import ESTIMATORS
 from fnlkit.experiment.plan import Plan
@@ -22,7 +21,7 @@ from fnlkit.federated import engines
 from fnlkit.federated.engines.travel import pack, unpack
 from fnlkit.simulate import partitioning
 from fnlkit.simulate.noise.injection import MODELS
-from tests.commands import fnlkit, refuse, succeed
+from tests.commands import fnlkit, refuse, refuse_call, succeed
 
 TABLES = {
     "method": registry.METHODS,
@@ -92,9 +91,7 @@ def test_user_components_are_used(folder):
 
 
 def test_an_engine_is_one_line_too(folder, monkeypatch):
-    (folder / "my_engine.py").write_text(
-        "from fnlkit.federated.engines.sequential import Sequential\nclass Mine(Sequential): pass\n"
-    )
+    (folder / "my_engine.py").write_text("from fnlkit.federated.engines.sequential import Sequential as Mine\n")
     monkeypatch.setitem(engines.ENGINES, "mine", "my_engine:Mine")
     assert fnlkit(f"{TRAIN} --engine mine", folder).returncode == 0
     assert Run.read(str(folder / "run.pt")).meta["machine"]["engine"] == "mine"
@@ -116,9 +113,8 @@ def test_parts_of_a_file_travel_to_worker_processes_by_its_path(folder):
 
 def test_a_user_file_can_import_its_neighbors(folder):
     (folder / "powers_of_a_part.py").write_text("POWER = 3\n")
-    (folder / "uses.py").write_text(
-        "from powers_of_a_part import POWER\n\ndef part(logits, batch):\n    return logits[..., 0] ** POWER\n"
-    )
+    loss = "def part(logits, batch):\n    return logits[..., 0] ** POWER\n"
+    (folder / "uses.py").write_text(f"from powers_of_a_part import POWER\n\n{loss}")
     assert fnlkit(f"{TRAIN} --loss uses.py:part --lr 0.001", folder).returncode == 0
 
 
@@ -283,8 +279,7 @@ def test_a_user_measures_each_evaluated_model(folder):
 @pytest.mark.parametrize("method", registry.METHODS)
 def test_methods_with_their_own_loss_refuse_a_user_loss(method):
     if registry.brings_loss(method):
-        with pytest.raises(InputError, match=f"{method}.* has its own loss; remove `loss`"):
-            Plan.of(Settings(method=method, loss="gce"))
+        refuse_call(f"{method}.* has its own loss; remove `loss`", Plan.of, Settings(method=method, loss="gce"))
     assert Plan.of(Settings(method=method)).loss.__name__ == "cross_entropy"
 
 

@@ -11,6 +11,7 @@ import fnlkit
 from fnlkit import datasets
 from fnlkit.datasets.columns import encode, note_unseen
 from fnlkit.datasets.table import read_table
+from tests.commands import refuse_call
 
 SIZE = 90
 
@@ -39,9 +40,8 @@ def write(folder, ending):
     if ending == "csv":
         table.to_csv(path, index=False)
     elif ending == "dta":  # names of Stata have letters of ASCII only, and dates a unit
-        table.rename(columns={"Größe [cm]": "Größe"}).to_stata(
-            path, write_index=False, version=118, convert_dates={"aufgenommen": "td"}
-        )
+        table = table.rename(columns={"Größe [cm]": "Größe"})
+        table.to_stata(path, write_index=False, version=118, convert_dates={"aufgenommen": "td"})
     elif ending == "sav":
         table["Station"] = table["Station"].astype(str)
         importlib.import_module("pyreadstat").write_sav(table.rename(columns={"Größe [cm]": "Größe"}), path)
@@ -95,9 +95,7 @@ def test_new_rows_with_true_and_false_are_no_other_numbers(tmp_path):
 def test_a_table_goes_through_partition_audit_train_and_predict(tmp_path, ending):
     spec, notes = f'manifest(file="{write(tmp_path, ending)}", numbers=["Sättigung"])', []
     federation = fnlkit.partition(spec, "sites", say=notes.append)
-    assert sorted(federation.names) == ["Bonn", "Köln"] and any(
-        "left out, because they identify rows" in note for note in notes
-    )
+    assert sorted(federation.names) == ["Bonn", "Köln"] and any("because they identify rows" in note for note in notes)
     assert len(fnlkit.audit(federation, say=None).to_pandas()) == 2
     run = fnlkit.train(federation, rounds=2, output=tmp_path / "run.pt", say=None)
     rows = fnlkit.predict(run, tmp_path / f"t.{ending}").rows
@@ -128,23 +126,17 @@ def test_a_sheet_is_read_as_a_person_sees_it(tmp_path):
 @pytest.mark.parametrize("ending", ["xlsx", "ods", "parquet", "feather", "dta", "sas7bdat", "xpt", "sav"])
 def test_a_damaged_file_is_refused_in_one_line(tmp_path, ending):
     (tmp_path / f"t.{ending}").write_bytes(b"no table" * 100)
-    with pytest.raises(fnlkit.InputError, match=rf"t.{ending}: (cannot be read as|.* needs )"):
-        read_table(tmp_path / f"t.{ending}")
-    with pytest.raises(fnlkit.InputError, match=rf"no.{ending}: (no such file|.* needs )"):
-        read_table(tmp_path / f"no.{ending}")
+    refuse_call(rf"t.{ending}: (cannot be read as|.* needs )", read_table, tmp_path / f"t.{ending}")
+    refuse_call(rf"no.{ending}: (no such file|.* needs )", read_table, tmp_path / f"no.{ending}")
 
 
 def test_an_index_with_the_name_of_a_column_is_refused(tmp_path):
     pytest.importorskip("pyarrow", reason="needs pyarrow (extra `parquet`)")
-    table = pandas.DataFrame(
-        {"age": [1, 2], "label": ["a", "b"]}, index=pandas.MultiIndex.from_product([[0, 1], [0]], names=["age", "k"])
-    )
-    table.to_parquet(tmp_path / "t.parquet")
-    with pytest.raises(fnlkit.InputError, match="two columns have the name 'age'"):
-        read_table(tmp_path / "t.parquet")
+    index = pandas.MultiIndex.from_product([[0, 1], [0]], names=["age", "k"])
+    pandas.DataFrame({"age": [1, 2], "label": ["a", "b"]}, index=index).to_parquet(tmp_path / "t.parquet")
+    refuse_call("two columns have the name 'age'", read_table, tmp_path / "t.parquet")
 
 
 def test_a_table_with_another_ending_is_told_the_endings(tmp_path):
     (tmp_path / "t.tab").write_text("age,label\n1,a\n")
-    with pytest.raises(fnlkit.InputError, match="a table ends in .csv, .*.sav"):
-        datasets.load(tmp_path / "t.tab")
+    refuse_call("a table ends in .csv, .*.sav", datasets.load, tmp_path / "t.tab")

@@ -5,6 +5,7 @@ import pytest
 
 from fnlkit import InputError
 from fnlkit.datasets.identifiers import Asked, Samples, find_samples
+from tests.commands import refuse_call
 
 NUMBERS = Samples([list(map(str, range(1, 49)))])
 FILES = Samples([list(map(str, range(1, 49))), [f"scans/{i}.png" for i in range(1, 49)]])
@@ -28,8 +29,7 @@ SAMPLE = np.arange(1, 31)
 def test_two_columns_that_name_different_samples_are_refused_with_both_names(tool):
     """The tool's numbers are shifted, overlap, are a permutation, coincide in part, or are one number."""
     columns = {"id": tool, "annotation_id": SAMPLE, "sample_id": SAMPLE, "lead_time": SAMPLE}
-    with pytest.raises(InputError, match=r"'id' \(\d+ of 30 rows\), 'sample_id' \(30 of 30 rows\); choose one by"):
-        find(columns)
+    refuse_call(r"'id' \(\d+ of 30 rows\), 'sample_id' \(30 of 30 rows\); choose one by", find, columns)
     assert find(columns, column="sample_id")[1].tolist() == list(range(30))
     if (tool <= 48).all():
         assert find(columns, column="id")[1].tolist() == (tool - 1).tolist()
@@ -47,13 +47,11 @@ def test_names_that_match_win_over_numbers():
         assert name == "picture" and found.tolist() == list(range(30))
     with pytest.raises(InputError, match="'id' .30 of 30 rows., 'picture' .29 of 30 rows."):
         find({"id": SAMPLE + 3, "picture": [*urls[1:], "else.png"]}, FILES)
-    with pytest.raises(InputError, match="'picture' .30 of 30 rows., 'before' .30 of 30 rows."):
-        find({"picture": urls, "before": urls[::-1]}, FILES)
+    refuse_call("'picture' .30 of 30 rows., 'before' .30 of 30 rows.", find, {"picture": urls, "before": urls[::-1]}, FILES)
 
 
 def test_a_column_that_misses_rows_is_refused_with_the_row_and_the_share():
-    with pytest.raises(InputError, match=r"row 28: no sample '49' in the data; 'id' names a sample in 28 of 30 rows"):
-        find({"id": SAMPLE + 20})
+    refuse_call(r"row 28: no sample '49' in the data; 'id' names a sample in 28 of 30 rows", find, {"id": SAMPLE + 20})
 
 
 @pytest.mark.parametrize(
@@ -67,17 +65,14 @@ def test_a_column_that_misses_rows_is_refused_with_the_row_and_the_share():
     ],
 )
 def test_a_table_without_samples_is_refused(columns, message):
-    with pytest.raises(InputError, match=message):
-        find(columns)
+    refuse_call(message, find, columns)
 
 
 def test_an_id_of_two_samples_is_refused():
-    with pytest.raises(InputError, match="row 1: '7' is the id or path of several samples"):
-        find({"id": [6, 7]}, Samples([["6", "7", "7"]]))
+    refuse_call("row 1: '7' is the id or path of several samples", find, {"id": [6, 7]}, Samples([["6", "7", "7"]]))
 
 
 def test_a_number_that_can_be_a_task_is_used_only_if_it_is_chosen():
-    with pytest.raises(InputError, match="it can be the number of the task"):
-        find({"id": SAMPLE}, doubtful=("id",))
+    refuse_call("it can be the number of the task", find, {"id": SAMPLE}, doubtful=("id",))
     assert find({"id": SAMPLE}, doubtful=("id",), column="id")[1].tolist() == list(range(30))
     assert find({"id": [f"{i}.0" for i in SAMPLE]})[1].tolist() == list(range(30))

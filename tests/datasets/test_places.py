@@ -14,7 +14,7 @@ from fnlkit import datasets
 from fnlkit.core.errors import InputError
 from fnlkit.datasets import crowdtruth, load, places
 from fnlkit.datasets.pathmnist import CLASSES
-from tests.commands import fnlkit, refuse, succeed
+from tests.commands import fnlkit, refuse, refuse_call, succeed
 
 
 @pytest.mark.parametrize("name", ["mnist", "speechcommands"])
@@ -26,8 +26,7 @@ def test_half_a_data_set_is_none(name, tmp_path):
     for file in some:
         (folder / file).write_bytes(b"")
     assert not datasets.present(name, cache=tmp_path)
-    with pytest.raises(InputError, match=f"{name} is not on this machine"):
-        datasets.load(name, cache=tmp_path)
+    refuse_call(f"{name} is not on this machine", datasets.load, name, cache=tmp_path)
     (folder / last).write_bytes(b"")
     assert datasets.present(name, cache=tmp_path)
 
@@ -73,15 +72,13 @@ def test_a_failed_download_keeps_the_old_file_and_names_an_alternative(tmp_path,
         print("trying ...")
         raise OSError("no\nnetwork")
 
-    monkeypatch.setattr(
-        "fnlkit.datasets.public_sets.torchvision", lambda: SimpleNamespace(datasets=SimpleNamespace(MNIST=download))
-    )
+    sets = SimpleNamespace(datasets=SimpleNamespace(MNIST=download))
+    monkeypatch.setattr("fnlkit.datasets.public_sets.torchvision", lambda: sets)
     with pytest.raises(InputError, match=r"the download failed \(OSError: no network\).*MNIST/raw yourself"):
         datasets.load("mnist", cache=tmp_path, download=True)
     assert capfd.readouterr().out == ""  # talk goes to stderr: stdout is data
     assert mine.read_bytes() == b"put here by hand"
-    with pytest.raises(InputError, match="the download failed"):
-        datasets.load("mnist", cache=tmp_path / "empty", download=True)
+    refuse_call("the download failed", datasets.load, "mnist", cache=tmp_path / "empty", download=True)
 
 
 # ---- `pathmnist`
@@ -110,8 +107,7 @@ def test_a_file_is_read_with_its_classes_and_without_validation_images(tmp_path)
 )
 def test_a_file_of_another_data_set_is_refused(more, tmp_path):
     put(tmp_path / "pathmnist.npz", **more)
-    with pytest.raises(InputError, match="pathmnist.npz"):
-        datasets.load("pathmnist", cache=tmp_path)
+    refuse_call("pathmnist.npz", datasets.load, "pathmnist", cache=tmp_path)
 
 
 def test_the_package_downloads_into_the_cache_folder(tmp_path, monkeypatch):
@@ -122,8 +118,7 @@ def test_the_package_downloads_into_the_cache_folder(tmp_path, monkeypatch):
 
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setitem(sys.modules, "medmnist", None)
-    with pytest.raises(InputError, match=r"pip install 'fnlkit\[medmnist\]'"):
-        datasets.load("pathmnist", cache=tmp_path / "cache", download=True)
+    refuse_call(r"pip install 'fnlkit\[medmnist\]'", datasets.load, "pathmnist", cache=tmp_path / "cache", download=True)
     monkeypatch.setitem(sys.modules, "medmnist", SimpleNamespace(PathMNIST=PathMNIST))
     assert datasets.load("pathmnist", cache=tmp_path / "cache", download=True).classes == 9
 

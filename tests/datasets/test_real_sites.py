@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fnlkit import datasets
-from fnlkit.core.errors import InputError
+from tests.commands import refuse_call
 
 BINARY = {"exclude": "exclude", "doubtful": "accept", "accept": "accept"}
 load = cache(datasets.load)
@@ -66,5 +66,4 @@ def test_heart_has_the_patients_of_uci_and_the_test_set_of_flamby():
     ("name", "parameter"), [("mriqc(label=rater_4)", "label"), ("mriqc(rater=1)", "rater"), ("heart(flamby=2)", "flamby")]
 )
 def test_a_wrong_parameter_is_named(name, parameter):
-    with pytest.raises(InputError, match=parameter):
-        load(name)
+    refuse_call(parameter, load, name)

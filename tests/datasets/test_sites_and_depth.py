@@ -8,7 +8,7 @@ from fnlkit import datasets
 from fnlkit.core.errors import InputError
 from fnlkit.datasets import decoding, dicom
 from fnlkit.simulate.partitioning import federation
-from tests.commands import fnlkit, succeed
+from tests.commands import fnlkit, refuse_call, succeed
 from tests.datasets.test_manifest import tone
 
 
@@ -43,8 +43,7 @@ def test_sites_above_classes_are_asked_about(tmp_path):
         for i in range(5):
             for name in ("clean", "ill"):
                 image(tmp_path / site / name / f"{i}.png", i, np.uint8)
-    with pytest.raises(InputError, match="classes can be Basel, Bern, Chur or the sub-folders clean, ill; .*label=2"):
-        datasets.load(tmp_path)
+    refuse_call("classes can be Basel, Bern, Chur or the sub-folders clean, ill; .*label=2", datasets.load, tmp_path)
     data = datasets.load(f'folder(path="{tmp_path}", label=2)')
     assert data.class_names == ["clean", "ill"] and set(data.fields["site"]) == {"Basel", "Bern", "Chur"}
     assert datasets.load(data.name).checksum == data.checksum  # the name in the federation says which level
@@ -122,8 +121,7 @@ def test_a_window_of_dicom_is_in_rescaled_units(tmp_path):
     scan(tmp_path / "ct.dcm", values, RescaleSlope=2, RescaleIntercept=-2048, WindowCenter=0, WindowWidth=1)
     found = decoding.image(tmp_path / "ct.dcm", window="40/400")[..., 0]
     np.testing.assert_allclose(found, np.clip((values * 2 - 2048 + 160) / 400, 0, 1), atol=1e-5)
-    with pytest.raises(InputError, match='write center/width, for example window="40/400"'):
-        dicom.span("40")
+    refuse_call('write center/width, for example window="40/400"', dicom.span, "40")
 
 
 def test_a_folder_of_dicom(tmp_path, monkeypatch):
@@ -136,8 +134,7 @@ def test_a_folder_of_dicom(tmp_path, monkeypatch):
     assert datasets.load(data.name).checksum == data.checksum
     assert datasets.load(str(tmp_path)).checksum != data.checksum  # another window, another data set
     monkeypatch.setitem(__import__("sys").modules, "pydicom", None)
-    with pytest.raises(InputError, match=r"DICOM needs pydicom; run: pip install 'fnlkit\[dicom\]'"):
-        np.asarray(datasets.load(str(tmp_path)).x_train)
+    refuse_call(r"DICOM needs pydicom; run: pip install 'fnlkit\[dicom\]'", lambda: datasets.load(str(tmp_path)).x_train)
 
 
 @pytest.mark.parametrize("first", ["L", "RGB"])
@@ -220,8 +217,7 @@ def test_sounds_in_folders_of_sites(tmp_path):
     succeed("fnlkit train fed.npz --rounds 1 --fraction 1 -o run.pt", tmp_path)
     assert succeed("fnlkit predict run.pt all/Aix", tmp_path).stdout.count("\n") == 9
     image(tmp_path / "all/Aix/cough/spectrum.png", 1, np.uint8)
-    with pytest.raises(InputError, match="1 images such as .*spectrum.png and 16 waves"):
-        datasets.load(spec)
+    refuse_call("1 images such as .*spectrum.png and 16 waves", datasets.load, spec)
 
 
 # Ways to store one physical value: slope, intercept, sign, bits, or a table.
@@ -280,16 +276,14 @@ def test_files_in_other_units_are_named(tmp_path):
         for name in ("clean", "ill"):
             unit = "OD" if (name, i) == ("ill", 3) else "HU"
             store(tmp_path / name / f"{i}.dcm", np.full((2, 2), 10.0 * i), RescaleType=unit, RescaleSlope=1, RescaleIntercept=0)
-    with pytest.raises(InputError, match=r"several units cannot be compared: HU, OD; most have HU, but not .*ill/3.dcm"):
-        datasets.load(tmp_path)
+    refuse_call(r"several units cannot be compared: HU, OD; most have HU, but not .*ill/3.dcm", datasets.load, tmp_path)
     datasets.load(f'folder(path="{tmp_path}", window="30/60")')
 
 
 def test_a_site_names_the_window(tmp_path):
     for i in range(3):
         store(tmp_path / "clean" / f"{i}.dcm", np.full((2, 2), 10.0 * i), RescaleSlope=0.5, RescaleIntercept=0)
-    with pytest.raises(InputError, match='write window="center/width", the same at all sites'):
-        datasets.load(tmp_path, of_site=True)
+    refuse_call('write window="center/width", the same at all sites', datasets.load, tmp_path, of_site=True)
     assert np.asarray(datasets.load(f'folder(path="{tmp_path}", window="30/60")', of_site=True).x_train).max() <= 1
 
 

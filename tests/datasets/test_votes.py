@@ -11,11 +11,10 @@ import fnlkit
 from fnlkit import datasets
 from fnlkit.artifacts.federation import Federation
 from fnlkit.audits.consensus import consensus_of_rows
-from fnlkit.core.errors import InputError
 from fnlkit.datasets.dates import read_times
 from fnlkit.datasets.votes import by_vote
 from fnlkit.simulate import partitioning
-from tests.commands import refuse, succeed
+from tests.commands import refuse, refuse_call, succeed
 
 VOTES = np.array([[0, 0, 1, -1], [1, -1, 1, -1], [2, 1, -1, -1], [-1, 0, 0, 2], [-1, -1, -1, 1], [0, 2, -1, -1]])
 
@@ -117,8 +116,7 @@ def test_consensus_of_rows_decides_each_sample_once():
     reviewed = replace(fed, extra=fed.extra | {"reviewed": np.ones(len(fed.given), bool)})
     kept, (unchanged,) = consensus_of_rows(reviewed)
     assert unchanged["changed"] == 0 < facts["changed"] and np.array_equal(kept.given, fed.given)
-    with pytest.raises(InputError, match="crowdlab"):
-        consensus_of_rows(fed, "crowdlab")
+    refuse_call("crowdlab", consensus_of_rows, fed, "crowdlab")
 
 
 @pytest.mark.parametrize(
@@ -126,11 +124,9 @@ def test_consensus_of_rows_decides_each_sample_once():
 )
 def test_votes_that_do_not_fit_are_refused(tmp_path, votes):
     """Counts of a vote 999999999, a code of a missing vote, did not fit into memory."""
-    labels = (
-        {} if (votes == -1).all() or votes.max() > 9 else {"y_train": np.arange(6) % 3}
-    )  # without labels and votes nothing is known
-    with pytest.raises(InputError, match="votes_train"):
-        datasets.load(written(tmp_path, votes_train=votes, **labels))
+    # Without labels and votes nothing is known.
+    labels = {} if (votes == -1).all() or votes.max() > 9 else {"y_train": np.arange(6) % 3}
+    refuse_call("votes_train", datasets.load, written(tmp_path, votes_train=votes, **labels))
 
 
 def test_votes_with_nan_are_those_with_minus_one(tmp_path):
@@ -138,8 +134,7 @@ def test_votes_with_nan_are_those_with_minus_one(tmp_path):
     floats = np.where(VOTES < 0, np.nan, VOTES)
     assert np.array_equal(datasets.load(written(tmp_path, votes_train=floats)).votes, VOTES)
     written(tmp_path, votes_train=np.where(VOTES == 2, 1.5, floats))
-    with pytest.raises(InputError, match="expected whole numbers"):
-        datasets.load(tmp_path / "data.npz")
+    refuse_call("expected whole numbers", datasets.load, tmp_path / "data.npz")
 
 
 @pytest.mark.parametrize(
@@ -256,9 +251,8 @@ def federation(tmp_path_factory):
 @pytest.mark.parametrize("name", ["doc_id", "Number", "nr"])
 def test_numeric_ids_are_found_by_the_name_of_their_column(tmp_path, federation, name):
     wide = write(tmp_path / "w.csv", [name, "ann", "ben"], [[1000 + i, "pq"[i % 2], "p"] for i in range(SIZE)])
-    long = write(
-        tmp_path / "l.csv", [name, "annotator", "label"], [[f"{1000 + i}.0", who, "p"] for i in range(SIZE) for who in "ab"]
-    )
+    rows = [[f"{1000 + i}.0", who, "p"] for i in range(SIZE) for who in "ab"]
+    long = write(tmp_path / "l.csv", [name, "annotator", "label"], rows)
     for path in (wide, long):
         assert fnlkit.consensus(federation, path).federation.extra["votes"].shape == (SIZE, 2)
 
@@ -274,8 +268,7 @@ def test_the_newest_vote_counts_if_the_times_can_be_read(tmp_path, federation, f
         votes = fnlkit.consensus(federation, path).federation.extra["votes"]
         assert votes[0, 0] == 1
     else:
-        with pytest.raises(fnlkit.InputError, match=r"row 42.*earlier row.*'updated_at' holds '27\?'.*2024-03-31 14:05"):
-            fnlkit.consensus(federation, path)
+        refuse_call(r"row 42.*earlier row.*'updated_at' holds '27\?'.*2024-03-31 14:05", fnlkit.consensus, federation, path)
 
 
 def test_a_time_in_doubt_decides_about_its_own_vote_only(tmp_path, federation):
@@ -285,8 +278,7 @@ def test_a_time_in_doubt_decides_about_its_own_vote_only(tmp_path, federation):
     path = write(tmp_path / "l.csv", ["id", "annotator", "label", "updated_at"], rows)
     assert fnlkit.consensus(federation, path).federation.extra["votes"][0, 0] == 1
     path = write(tmp_path / "l.csv", ["id", "annotator", "label", "updated_at"], [*rows, [1001, "ann", "q", "2024-01-06"]])
-    with pytest.raises(fnlkit.InputError, match="'updated_at' holds '05.01.24'"):
-        fnlkit.consensus(federation, path)
+    refuse_call("'updated_at' holds '05.01.24'", fnlkit.consensus, federation, path)
 
 
 def test_times_whose_day_and_month_are_in_doubt_are_not_read():
