@@ -13,6 +13,8 @@ import numpy as np
 
 from fnlkit.core.errors import InputError
 
+SMALL = 2**26  # arrays up to this size in bytes are kept in memory
+
 
 class Rows:
     """Interface of arrays that are read by rows.
@@ -163,7 +165,12 @@ class Joined(Rows):
         return rows
 
 
-def blocks(rows: np.ndarray | Rows, size: int = 2**26, multiple: int = 1) -> Iterator[tuple[int, int]]:
+def load_small(rows: np.ndarray | Rows) -> np.ndarray | Rows:
+    """Read rows into memory if they need at most 64 MiB; return a larger array unread."""
+    return rows[:] if not isinstance(rows, np.ndarray) and rows.nbytes <= SMALL else rows
+
+
+def blocks(rows: np.ndarray | Rows, size: int = SMALL, multiple: int = 1) -> Iterator[tuple[int, int]]:
     """Yield (start, stop) of consecutive blocks of rows of about `size` bytes.
 
     Parameters

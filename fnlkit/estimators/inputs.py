@@ -13,7 +13,8 @@ from fnlkit.datasets.groups import of_federation
 from fnlkit.encoders.embed import embed
 from fnlkit.estimators.defaults import EstimateOptions
 from fnlkit.estimators.intervals import wilson
-from fnlkit.experiment.scale import scale_of, statistics_bytes
+from fnlkit.experiment.scale import scale_of
+from fnlkit.federated.client.scaling import statistics_bytes
 from fnlkit.kernels.scores import effective_size
 
 if TYPE_CHECKING:
@@ -143,9 +144,10 @@ class EstimatorInputs:
         if self.dataset.kind != "image":
             return None
         if self._scale is None:
-            self._scale = scale_of(self.federation, self.dataset, self.dataset.x_train)
-            if self._scale.from_clients:
-                up, down = statistics_bytes(len(self.federation), len(self._scale.mean))
+            scale = scale_of(self.federation, self.dataset, self.dataset.x_train)
+            self._scale = scale._replace(from_clients=False)
+            if scale.from_clients:
+                up, down = statistics_bytes(len(self.federation), len(scale.mean))
                 self.traffic.received("moments", up)
                 self.traffic.broadcast(down)
         return self._scale

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 
 from fnlkit.artifacts import key as keys
-from fnlkit.artifacts.names import REAL_SITES
 from fnlkit.artifacts.stored import Changed, Rows, blocks
 from fnlkit.core.errors import InputError
 from fnlkit.core.parameters import arguments_of
@@ -22,13 +21,14 @@ from fnlkit.datasets.groups import of_federation
 from fnlkit.encoders.embed import embed
 from fnlkit.experiment.augmentation import augmentation
 from fnlkit.experiment.network import build_network
-from fnlkit.experiment.plan import Plan, RunFacts
+from fnlkit.experiment.plan import Plan
 from fnlkit.experiment.references import arrange
-from fnlkit.experiment.scale import Scale, scale_of, statistics_bytes, unscaled
+from fnlkit.experiment.scale import Scale, scale_of, unscaled
 from fnlkit.federated import engines
 from fnlkit.federated.client.client import ClientList
-from fnlkit.federated.client.inputs import Inputs, intake, weight_type
+from fnlkit.federated.client.inputs import Inputs, intake
 from fnlkit.federated.client.network import Model, Network, looks_up
+from fnlkit.federated.client.scaling import statistics_bytes
 from fnlkit.federated.client.training import Fit
 from fnlkit.federated.server.clients import Clients, Public
 from fnlkit.federated.server.selection import average_for
@@ -36,8 +36,6 @@ from fnlkit.kernels.streams import derive_key
 
 if TYPE_CHECKING:
     from fnlkit.artifacts.federation import Federation
-    from fnlkit.experiment.evaluation_set import EvaluationSet
-    from fnlkit.experiment.settings import Settings
     from fnlkit.federated.types import FedOpt, Round
 
 
@@ -200,28 +198,6 @@ def _head_width(network, size, settings):
     return 0 if width == size else size
 
 
-def inputs_of(
-    data: TrainingData, network: Network, settings: Settings, device: str, scale: Scale | None = None
-) -> tuple[Inputs, tuple[int, int] | None]:
-    """Scale the inputs of a run.
-
-    Returns
-    -------
-    inputs : Inputs
-    statistics : (int, int) or None
-        Bytes (up, down) of the statistics that clients sent for the scale. With a given Scale, clients send nothing.
-    """
-    statistics = None
-    if scale is None and getattr(network.module, "raw_images", False):
-        scale = unscaled(data.shape[0] if data.image else 0)
-    if scale is None:
-        tokens = data.dataset.kind == "vector" and looks_up(network.module)
-        scale = scale_of(data.federation, data.dataset, data.train, settings.standardize, tokens=tokens)
-        if scale.from_clients:
-            statistics = statistics_bytes(len(data.federation), len(scale.mean))
-    return Inputs(data.image, scale.mean, scale.std, weight_type(settings.precision), device), statistics
-
-
 # ---- clients
 class PrivacyKey(NamedTuple):
     """Secret for a run's private random draws; None and empty texts if the run has no such draws.
@@ -266,12 +242,11 @@ def privacy_key_of(plan: Plan, given: str | os.PathLike[str] | bytes | None) -> 
 def clients_of(
     data: TrainingData,
     network: Network,
-    inputs: Inputs,
     plan: Plan,
     key: PrivacyKey,
     engine: str,
     engine_options: dict[str, Any],
-    statistics: tuple[int, int] | None = None,
+    scale: Scale | None = None,
 ) -> Clients:
     """Open a session with all clients of a run.
 
@@ -279,22 +254,28 @@ def clients_of(
     ----------
     data : TrainingData
     network : fnlkit.federated.client.network.Network
-    inputs : Inputs
     plan : fnlkit.experiment.plan.Plan
     key : PrivacyKey
     engine : str
     engine_options : dict
-    statistics : (int, int) or None
-        Bytes (up, down) of the statistics of samples that clients sent.
+    scale : Scale or None
+        Scale of the samples. Default: published statistics, or statistics that the clients send.
     """
     federation, settings = data.federation, plan.settings
+    sends = dict(plan.sends)
     notes = [*data.notes, key.note, _single_client_rounds(settings, len(federation))]
-    if statistics and data.dataset.kind == "vector":
+    if scale is None and getattr(network.module, "raw_images", False):
+        scale = unscaled(data.shape[0] if data.image else 0)
+    if scale is None:
+        tokens = data.dataset.kind == "vector" and looks_up(network.module)
+        scale = scale_of(federation, data.dataset, data.train, settings.standardize, tokens=tokens)
+    inputs = Inputs(data.image, scale.mean, scale.std, network.dtype, str(network.device))
+    if scale.from_clients and data.dataset.kind == "vector":
         notes.append(
             "vectors are scaled by feature: each client sent count, sum and sum of squares of its samples once "
             "(`standardize='none'` does not scale)"
         )
-    sends = dict(plan.sends)
+    up, down = statistics_bytes(len(federation), len(scale.mean))
     members = ClientList(
         data.train,
         federation.client_offsets,
@@ -318,8 +299,7 @@ def clients_of(
         clients.shared = int(data.rows["input/sample"].max()) + 1
     clients.sends = sends
     clients.protect = "" if plan.protection is None else settings.protect
-    if statistics:
-        up, down = statistics
+    if scale.from_clients:
         clients.count_traffic("moments", up=up, down=down)
         clients.commit()
     for note in filter(None, notes):
@@ -352,28 +332,7 @@ def _public_set(data, method):
     return Public(torch.from_numpy(np.ascontiguousarray(data.train[positions])), torch.from_numpy(labels))
 
 
-# ---- rules, protection, optimizer and method
-def facts_of(clients: Clients, plan: Plan, dataset: Dataset, evaluated: EvaluationSet, held_out: EvaluationSet) -> RunFacts:
-    """Collect the facts of a run that its components must fit.
-
-    Parameters
-    ----------
-    clients : fnlkit.federated.server.clients.Clients
-    plan : fnlkit.experiment.plan.Plan
-    dataset : fnlkit.datasets.Dataset
-    evaluated, held_out : fnlkit.experiment.evaluation_set.EvaluationSet
-        Samples on which models are tested during training, and held-out samples of the clients.
-    """
-    return RunFacts(
-        cohort=plan.settings.cohort_size(len(clients.members)),
-        classes=clients.classes,
-        network=clients.network,
-        real_sites=dataset.name == REAL_SITES,
-        evaluated=len(evaluated),
-        held_out=len(held_out),
-    )
-
-
+# ---- optimizer and method
 def optimizer_of(plan: Plan, dataset: Dataset, select: Any) -> FedOpt:
     """Make the federated optimizer of a run.
 
@@ -402,13 +361,10 @@ def optimizer_of(plan: Plan, dataset: Dataset, select: Any) -> FedOpt:
     return opt
 
 
-def program_of(
-    plan: Plan, clients: Clients, weights: torch.Tensor, opt: FedOpt, select: Any
-) -> tuple[Model, Generator[Round, None, Model]]:
-    """Start the method: (first Model, generator of rounds)."""
-    model = Model(clients.network, weights)
+def program_of(plan: Plan, clients: Clients, model: Model, opt: FedOpt, select: Any) -> Generator[Round, None, Model]:
+    """Start the method: the generator of its rounds."""
     program = plan.method.run(clients, model, opt, select, rounds=plan.settings.rounds)
     if not isinstance(program, Generator):
         kind = type(program).__name__
         raise InputError(f"method {plan.method.spec}: returned {kind}; a method is a generator that yields Round")
-    return model, program
+    return program

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fnlkit.artifacts.stored import Chosen, Rows
+from fnlkit.artifacts.stored import Chosen, Rows, load_small
 from fnlkit.core.errors import InputError
 from fnlkit.core.spec import bind, find, parse
 
@@ -139,8 +139,6 @@ def held_out_set(federation: Federation, train: np.ndarray | Rows) -> Evaluation
 
 def _to_torch(x, labels, *more):
     import torch
-
-    from fnlkit.federated.client.client import load_small
 
     return EvaluationSet(load_small(x), {name: torch.from_numpy(np.asarray(y, np.int64)) for name, y in labels.items()}, *more)
 

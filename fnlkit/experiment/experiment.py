@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from fnlkit.artifacts.names import REAL_SITES
+from fnlkit.artifacts.stored import load_small
 from fnlkit.core.errors import InputError
 from fnlkit.core.spec import digests
 from fnlkit.experiment import assembly, checkpoints, memory
@@ -17,11 +18,11 @@ from fnlkit.experiment.accounting import Accounting
 from fnlkit.experiment.evaluation_set import evaluation_set, held_out_set, tested_samples
 from fnlkit.experiment.interrupts import defer_interrupts
 from fnlkit.experiment.memorization import global_memorization, local_memorization
-from fnlkit.experiment.plan import Plan
+from fnlkit.experiment.plan import Plan, RunFacts
 from fnlkit.experiment.probing import warm_head
 from fnlkit.experiment.references import OwnScores
 from fnlkit.experiment.selection import Selection
-from fnlkit.federated.client.client import load_small
+from fnlkit.federated.client.network import Model
 from fnlkit.federated.server.admission import check_any_accepted
 from fnlkit.federated.server.rounds import Round
 from fnlkit.federated.server.schedules import pooled_rounds
@@ -71,26 +72,29 @@ class Experiment:
         self.federation = data.federation
         self.input_shape = data.shape
         self.embedding = data.embedding
-        select = plan.make_selector()
-        self.opt = assembly.optimizer_of(plan, dataset, select)
-        self.initial_server_state = memory.server_state(self.opt)
         self.network, self.head = assembly.network_of(data, plan, device)
         self.device = device_of(device)
-        self.inputs, statistics = assembly.inputs_of(data, self.network, settings, self.device, scale)
         # With `measure="holdout"`, no test sample is read.
         self._samples = tested_samples(self.federation, data.train, None if settings.measure == "holdout" else data.test)
         self.measured = evaluation_set(self.federation, dataset, data.train, data.test, settings.measure)
+        held_out = held_out_set(self.federation, data.train)
+        select = plan.make_selector()
+        self.opt = assembly.optimizer_of(plan, dataset, select)
+        cohort, sites = settings.cohort_size(len(data.federation)), dataset.name == REAL_SITES
+        facts = RunFacts(cohort, data.federation.classes, self.network, sites, len(self.measured), len(held_out))
+        plan.check(facts, self.opt)
+        self.initial_server_state = memory.server_state(self.opt)
         key = assembly.privacy_key_of(plan, privacy_key)
-        self.clients = assembly.clients_of(data, self.network, self.inputs, plan, key, engine, engine_options, statistics)
+        self.clients = assembly.clients_of(data, self.network, plan, key, engine, engine_options, scale)
+        self.inputs = self.clients.inputs
         if settings.warmup_head and "folds" not in plan.needs:  # each training of auto trains a head
             head = warm_head(self.federation, dataset, settings, self.network, make=Experiment, device=self.device)
             self.clients.traffic.add(head)
             self.clients.commit()
+        self.model = Model(self.network, self.network.flat.clone())
         self.accounting = Accounting(release_ledger, self, key)
-        held_out = held_out_set(self.federation, data.train)
         self.selection = Selection(plan, self.clients, held_out, dataset, self.measured)
-        plan.check(assembly.facts_of(self.clients, plan, dataset, self.measured, held_out))
-        self.model, self.program = assembly.program_of(plan, self.clients, self.network.flat.clone(), self.opt, select)
+        self.program = assembly.program_of(plan, self.clients, self.model, self.opt, select)
         self.user_files, self.accept_code_change = digests(vars(settings).values()), accept_code_change
         self.code_changes: list[dict[str, Any]] = []
 

@@ -154,14 +154,14 @@ class Plan:
         return registry.check_selector(self.selector(fraction=self.settings.fraction), self.settings.selector)
 
     # ---- rules
-    def check(self, facts: RunFacts) -> None:
-        """Raise InputError if the components fit neither together nor the clients and samples of a run.
+    def check(self, facts: RunFacts, opt: Any) -> None:
+        """Raise InputError if components, with the optimizer `opt`, do not fit together, or the clients and samples of a run.
 
         Requirements on the network's structure are checked when the network is built.
         """
         self._check_selection(facts)
         self.check_protection(facts.cohort)
-        self._check_components(facts)
+        self._check_components(facts, opt)
 
     def check_protection(self, cohort: int) -> None:
         """Raise InputError if updates should be protected and the server needs more than the sum of weights.
@@ -257,7 +257,7 @@ class Plan:
                 parameter="select",
             )
 
-    def _check_components(self, facts: RunFacts) -> None:
+    def _check_components(self, facts: RunFacts, opt: Any) -> None:
         """Raise InputError if loss, optimizer or aggregator do not fit the method, the classes, the network or the cohort."""
         self.method.refuse_idle(self.settings)
         suits(self.loss, facts.classes)
@@ -266,7 +266,7 @@ class Plan:
                 f"0: {self.settings.method} selects samples by the head, which is not trained; write for example 20",
                 parameter="warmup_head",
             )
-        must_suit = getattr(self.make_optimizer(), "suits", None)
+        must_suit = getattr(opt, "suits", None)
         if must_suit:  # a user's optimizer does not have to define it
             must_suit(facts.network)
         if refusal := too_few(self.aggregator, facts.cohort):

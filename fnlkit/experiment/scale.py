@@ -30,7 +30,7 @@ class Scale(NamedTuple):
     ----------
     mean, std : tuple of float
     from_clients : bool
-        Whether clients sent statistics of their samples for the scale.
+        Whether clients of this session send statistics of their samples for the scale.
     """
 
     mean: tuple[Any, ...]
@@ -86,14 +86,6 @@ def scale_of(
         mean, std = scale
         return Scale(tuple(mean), tuple(std), True)
     return Scale(tuple(dataset.mean), tuple(dataset.std), False)
-
-
-def statistics_bytes(clients: int, width: int) -> tuple[int, int]:
-    """Count the bytes (up, down) of the statistics behind a scale.
-
-    Each client sends a count and two sums of `width` values, and receives mean and deviation.
-    """
-    return clients * (8 + 16 * width), clients * 16 * width
 
 
 def _channels(federation, train, skip_unreadable=False):

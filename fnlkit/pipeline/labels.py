@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields
+from functools import partial
 from typing import Any
 
 from fnlkit.artifacts.federation import Federation
@@ -333,14 +334,8 @@ def estimate_noise(federation: Labels, estimator: str = "knn", **options: Any) -
         warm_up["model"] = choose_head(given.encoded, model)
         return given.encoded
 
-    arrays, facts = run_estimator(
-        given.federation,
-        encoded,
-        str(estimator),
-        groups=given.groups,
-        **{entry.name: getattr(chosen, entry.name) for entry in fields(EstimateOptions)} | inputs,
-    )
-    record = provenance(
+    record = partial(
+        provenance,
         "estimate-noise",
         chosen.seed,
         fingerprint=chosen.fingerprint,
@@ -351,6 +346,13 @@ def estimate_noise(federation: Labels, estimator: str = "knn", **options: Any) -
         form=chosen.form,
         dataset=name_source(chosen.dataset),
         apply="relabel" if chosen.relabel else "none",
-        **warm_up_of(len(given.federation) or 1, warm_up, parse(str(estimator)).name),
     )
-    return add_judgment(given.federation, arrays, relabel=chosen.relabel, provenance=record, facts=facts)
+    arrays, facts = run_estimator(
+        given.federation,
+        encoded,
+        str(estimator),
+        groups=given.groups,
+        **{entry.name: getattr(chosen, entry.name) for entry in fields(EstimateOptions)} | inputs,
+    )
+    training = warm_up_of(len(given.federation) or 1, warm_up, parse(str(estimator)).name)
+    return add_judgment(given.federation, arrays, relabel=chosen.relabel, provenance=record(**training), facts=facts)

@@ -54,9 +54,10 @@ RULES = {
 @pytest.mark.parametrize("message", RULES)
 def test_each_rule_refuses_its_combination_only(message):
     settings, facts = RULES[message]
+    plan, plain = Plan.of(Settings(**settings)), Plan.of(Settings())
     with pytest.raises(InputError, match=message):
-        Plan.of(Settings(**settings)).check(replace(FACTS, **facts))
-    Plan.of(Settings()).check(replace(FACTS, **{"cohort": 1} | facts))
+        plan.check(replace(FACTS, **facts), plan.make_optimizer())
+    plain.check(replace(FACTS, **{"cohort": 1} | facts), plain.make_optimizer())
 
 
 def test_a_loss_that_the_method_ignores_is_refused():

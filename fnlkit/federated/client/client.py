@@ -17,7 +17,6 @@ from fnlkit.kernels.streams import HiddenStream, stream
 from fnlkit.kernels.threads import core_count
 
 Received = dict[str, torch.Tensor]  # what the server sent to a step, by name
-FEW = 2**26  # arrays up to this size in bytes are kept in memory
 
 
 @dataclass
@@ -264,11 +263,6 @@ def sizes_of(clients: tuple[Any, ...] | list[Client] | ClientList) -> np.ndarray
     return clients.sizes if isinstance(clients, ClientList) else np.array([len(c) for c in clients], np.int64)
 
 
-def load_small(rows: Any) -> Any:
-    """Read an array into memory if it is small; return a larger array unchanged."""
-    return rows[:] if not isinstance(rows, np.ndarray) and rows.nbytes <= FEW else rows
-
-
 def in_blocks(function: Callable[..., Any], x: "np.ndarray | torch.Tensor | Rows") -> "torch.Tensor":
     """Apply a function to a Tensor, or to the blocks of an array of rows, and return the joined results.
 
@@ -279,7 +273,7 @@ def in_blocks(function: Callable[..., Any], x: "np.ndarray | torch.Tensor | Rows
     """
     if isinstance(x, torch.Tensor):
         return function(x)
-    parts = [function(tensor(x[a:b])) for a, b in blocks(x, FEW, 512)]
+    parts = [function(tensor(x[a:b])) for a, b in blocks(x, multiple=512)]
     return torch.cat(parts) if parts else function(tensor(x[:]))
 
 

@@ -141,3 +141,11 @@ def pool_channel_moments(replies: Iterable[Moments], dtype: np.dtype) -> tuple[A
         mean, variance, _ = add_moments(replies)
     std = np.sqrt(np.maximum(variance, 0))
     return mean, np.where(std > 1e-8, std, 1.0)
+
+
+def statistics_bytes(clients: int, width: int) -> tuple[int, int]:
+    """Count the bytes (up, down) of the statistics behind a scale.
+
+    Each client sends a count and two sums of `width` values, and receives mean and deviation.
+    """
+    return clients * (8 + 16 * width), clients * 16 * width

@@ -139,6 +139,8 @@ class Clients(Records):
     ----------
     sizes : float64 Tensor (N,)
     classes : int
+    notes : list of str
+        Messages to the user.
     on_release : callable(round, epsilon or None) or None
         Called with the number of a round before clients send information about their labels in this round; raises if that is
         not allowed.
@@ -159,7 +161,7 @@ class Clients(Records):
     def __init__(self, engine, *, min_replies=0.5, max_update_ratio=100.0):
         super().__init__(engine.members, engine.network)
         self.engine = engine
-        self.inputs, self.seed = engine.inputs, engine.seed
+        self.inputs, self.seed, self.notes = engine.inputs, engine.seed, engine.notes
         self.min_replies, self.max_update_ratio = min_replies, max_update_ratio
         self.sizes = torch.from_numpy(np.asarray(engine.sizes, np.float64))
         self.classes, self.on_release = (self.members[0].classes if len(self.members) else 0), None
@@ -170,11 +172,6 @@ class Clients(Records):
 
     def __len__(self):
         return len(self.sizes)
-
-    @property
-    def notes(self) -> list[str]:
-        """Messages to the user."""
-        return self.engine.notes
 
     def note(self, text: str) -> None:
         """Add a message to the user, at most once."""
