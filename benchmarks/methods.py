@@ -58,19 +58,19 @@ class Passes:
 
     def __init__(self):
         from fnlkit._kernels.fused import lenet5, mlp
-        from fnlkit._kernels.fused.training import BACKWARD, TRAIN
 
-        self.count, self.on, self._cost = 0, False, {TRAIN: 3, BACKWARD: 2}
+        self.count, self.on = 0, False
         for module in (mlp, lenet5):
             module.advance = self._counted(module.advance)
 
     def _counted(self, kernel):
-        def call(mode, theta, velocity, *given):
+        def call(train, theta, velocity, *given):
             if self.on:
-                offset, _, order, who, begin, end = given[5:11]
-                taken = sum(int((order[k, a:b] >= 0).sum()) for k, a, b in zip(who, begin, end, strict=True))
-                self.count += self._cost.get(mode, 1) * taken * (len(theta) // len(offset))
-            return kernel(mode, theta, velocity, *given)
+                offset, _, order, who, first, begin, end = given[5:12]
+                for k, backward, forward, stop in zip(who, first, begin, end, strict=True):
+                    taken = 2 * (order[k, backward:forward] >= 0).sum() + (1 + 2 * train) * (order[k, forward:stop] >= 0).sum()
+                    self.count += int(taken) * (len(theta) // len(offset))
+            return kernel(train, theta, velocity, *given)
 
         return call
 
@@ -83,24 +83,26 @@ def serve(model, rounds):
     from fnlkit.simulate import noise, partitioning
 
     compile_kernels()
-    passes = Passes()
+    passes = None
     data = samples(model)
     clients = 100 if model == "mlp" else 20
     whole = partitioning.federation(data, clients=clients, scheme="iid", public=80 / len(data.y_train))
     federation = noise.inject(whole, "clients(rho=0.6, tau=0.5)", seed=0)
     for line in sys.stdin:
         method, counted = line.split()
-        passes.on = counted == "True"
+        passes = passes or (Passes() if counted == "True" else None)
+        if passes is not None:
+            passes.on = counted == "True"
         words = {"rounds": rounds, "batch_size": 10, "momentum": 0.5, "eval_every": 10, **WORDS[model]}
         experiment = Experiment(federation, data, Settings(method=method, **words), engine="auto", workers=1)
-        passed, began = passes.count, time.process_time()
+        passed, began = passes.count if passes else 0, time.process_time()
         experiment.run()
         seconds = time.process_time() - began
         notes = [n for n in experiment.clients.notes if "fused:" in n or "stacked:" in n or n.startswith("engine")]
         visits = experiment.clients.traffic.client_rounds * (clients if "pooled" in registry.needs(method) else 1)
         networks = 2 if "pair" in registry.needs(method) else 1
         found = {"seconds": seconds, "visits": visits * networks, "notes": notes}
-        found["passes"] = passes.count - passed
+        found["passes"] = passes.count - passed if passes else 0
         print(json.dumps(found), file=sys.stderr, flush=True)
 
 
@@ -200,7 +202,7 @@ def main():
         rows = []
         for repeat in range(options.repeats + 1):
             plain, whole, *_ = workers[0].run("fedavg", not repeat)
-            found = [worker.run(method, not repeat) for worker in workers]
+            found = [worker.run(method, not repeat and worker is workers[0]) for worker in workers]
             if repeat:
                 rows.append([(each / plain, *more) for each, _, *more in found])
             else:

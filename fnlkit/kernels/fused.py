@@ -11,6 +11,7 @@ give the same bytes, independent of other compiled code.
 
 from __future__ import annotations
 
+import functools
 from concurrent.futures import Executor
 from typing import Any, NamedTuple
 
@@ -21,7 +22,7 @@ from fnlkit._kernels.fused import lenet5, mlp
 from fnlkit._kernels.fused.dense import SPARE
 from fnlkit._kernels.fused.input import Augment, Samples, empty_batch
 from fnlkit._kernels.fused.step import Descent
-from fnlkit._kernels.fused.training import BACKWARD, FORWARD, TRAIN, Scratch, Targets
+from fnlkit._kernels.fused.training import Scratch, Targets
 from fnlkit.core.errors import InputError
 
 _BLOCK = 10  # samples of a step in predictions
@@ -95,7 +96,8 @@ class FusedCohort:
     net : tuple
         Description of the network.
     theta : (K, P + H) float32 or float64
-        Initial weights.  H weights that follow those of the network are only updated by `backward`.
+        Initial weights.  H weights that follow those of the network are those of a second linear layer on its last hidden
+        layer, whose D outputs come before the logits.
     x : (n, H, W, C) or (n, ...)
         Samples of all clients, uint8 (divided by 255) or float.  Images are normalized by channel.  The perceptron reads
         images channel by channel, and other samples in memory order.
@@ -153,9 +155,17 @@ class FusedCohort:
         if self.order.size and (self.order.min() < -1 or (self.order.max((1, 2)) + self.offset).max() >= len(x)):
             span = f"{self.order.min()} ... {self.order.max()}"
             raise InputError(f"`order` must contain positions 0 ... {len(x) - 1} or -1, found {span}")
-        self.net = shape_of(single)
         self.kernel, self.classes, self.width = _MODULES[single[0]], shape_of(single)[-1], width
-        self.size, self.extra = theta.shape[1] // self.networks, theta.shape[1] - count
+        self.size, inputs = theta.shape[1] // self.networks, widths_of(single)[-2]
+        self.units = self.classes + (self.size - count // self.networks) // (inputs + 1)
+        self.inner: Any = slice(None)  # positions of the kernel's weights
+        if self.units > self.classes:  # both last layers are one layer of the kernel: the weights of both, then the biases
+            end = self.size - (self.units - self.classes) * (inputs + 1)
+            ends = [end - self.classes, end, self.size - self.units + self.classes]
+            before, biases, weights, after = np.split(np.arange(self.size), ends)
+            before, own = np.split(before, [len(before) - self.classes * inputs])
+            self.inner = np.concatenate([before, weights, own, after, biases])
+        self.net = (*shape_of(single)[:-1], self.units)
         self.samples = _samples(single, x, mean, std, image, real)
         self.augment = _augment(augment or FusedAugment(), self.order, np.ndim(x) == 4 and image)
         # The same samples without mixup.
@@ -164,33 +174,47 @@ class FusedCohort:
         self.start = self.theta.copy()
         self.velocity = np.zeros_like(self.theta)
         self.layers, memory, places = self.kernel.layers_of(self.net, self.order.shape[2])
-        self.memory = _aligned(len(self.theta), memory, real)
-        self.places = np.zeros((len(self.theta), self.order.shape[2], places), np.int32)
+        self.memory = (
+            _aligned(len(self.theta), memory, real),
+            np.zeros((len(self.theta), self.order.shape[2], places), np.int32),
+        )
+        self.scratch: list[Scratch] = []  # of each thread
         self.targets = Targets(np.zeros(0, np.int64), np.zeros((0, 0), real), np.zeros(0, real), 0.0)
         self.descent = self._descent(steps, theta)
-        self._none, self._nothing = np.zeros((0, 0, 0), real), np.zeros((0, 0), real)
+        self._none = np.zeros((0, 0, 0), real)
+
+    @functools.cached_property
+    def _beside(self):
+        """Memory of forward passes between `forward` and `backward` of a step."""
+        memory, places = self.memory
+        return _aligned(*memory.shape, memory.dtype), np.zeros_like(places)
 
     def _spread(self, vectors):
         """Copy vectors (K, P + H) to one row of each network, with space after the last weight."""
         padded = _aligned(len(vectors) * self.networks, self.size + SPARE, vectors.dtype)
-        padded[:, : self.size] = vectors.reshape(len(padded), -1)
+        padded[:, : self.size] = vectors.reshape(len(padded), -1)[:, self.inner]
         return padded
+
+    def _join(self, rows):
+        """Copy one row of each network to vectors (K, P + H)."""
+        vectors = np.empty((len(rows), self.size), rows.dtype)
+        vectors[:, self.inner] = rows[:, : self.size]
+        return vectors.reshape(len(self.order), -1)
 
     @property
     def weights(self) -> np.ndarray:
         """The weights (K, P + H)."""
-        return self.theta[:, : self.size].reshape(len(self.order), -1)
+        return self._join(self.theta)
 
     @property
     def gradients(self) -> np.ndarray:
         """The gradients (K, P + H) of the last step, if it had momentum 0."""
-        return self.velocity[:, : self.size].reshape(len(self.order), -1)
+        return self._join(self.velocity)
 
     def replace_weights(self, pick: Any, weights: np.ndarray) -> None:
         """Set the weights (g, P + H) of some clients."""
-        self.theta.reshape(len(self.order), self.networks, -1)[pick, :, : self.size] = weights.reshape(
-            len(weights), self.networks, -1
-        )
+        rows = self.theta.reshape(len(self.order), self.networks, -1)
+        rows[pick, :, : self.size] = weights.reshape(len(weights), self.networks, -1)[:, :, self.inner]
 
     def train(self, y: np.ndarray, *, soft: Any = None, keep: Any = None, smoothing: float = 0.0) -> np.ndarray:
         """Train on the cross entropy with hard, soft, smoothed and mixed labels, and return the weights (K, P + H).
@@ -205,6 +229,8 @@ class FusedCohort:
         smoothing : float
             Share of each target that is spread over all classes.
         """
+        if self.units > self.classes:
+            raise InputError("`theta` has weights after those of the network; use `forward` and `backward`")
         real, n, k = self.theta.dtype, len(y), len(self.order)
         y = _array("y", y, np.int64, (n,))
         if n != self.samples.shape[0]:
@@ -215,13 +241,13 @@ class FusedCohort:
         keep = np.zeros(0, real) if keep is None else _array("keep", keep, real, (n,))
         self.targets = Targets(y, soft, keep, float(smoothing))
         begin, end = np.zeros(k, np.int64), np.full(k, self.order.shape[1])
-        self._advance(TRAIN, np.arange(k), begin, end, self.augment, self._none, self._none, self._nothing)
+        self._advance(True, np.arange(k), begin, begin, end, self.augment, self._none, self._none)
         return self.weights
 
     def forward(
         self, who: np.ndarray, at: np.ndarray, size: int, *, mixed: bool = True, start: bool = False, steps: int = 1
-    ) -> Any:
-        """Compute logits (g N, B, C) and the last hidden layer (g N, B, width) of g clients in a step.
+    ) -> np.ndarray:
+        """Compute last hidden layer, outputs of the second layer, and logits (g N, B, width + D + C) of g clients in a step.
 
         Parameters
         ----------
@@ -236,38 +262,61 @@ class FusedCohort:
         steps : int
             Number of steps from `at` on; results have a row for each.
         """
-        rows, real = len(who) * self.networks * steps, self.theta.dtype
-        logits, hidden = (np.zeros((rows * bool(width), size, width), real) for width in (self.classes, self.width))
+        results = self._results(len(who) * steps, size)
         choices, theta = self.augment if mixed else self.unmixed, self.start if start else self.theta
-        self._advance(FORWARD, who, at, at + steps, choices, logits, hidden, self._nothing, theta)
-        return logits, hidden
+        memory = self._beside if start or not mixed else self.memory
+        self._advance(False, who, at, at, at + steps, choices, self._none, results, theta, memory)
+        return results
 
-    def backward(self, who: np.ndarray, at: np.ndarray, logits: np.ndarray, hidden: Any = None, extra: Any = None) -> None:
-        """Take the step of the last `forward` from the gradients of its results, and of the H additional weights (g N, H)."""
-        hidden, extra = self._none if hidden is None else hidden, self._nothing if extra is None else extra
-        self._advance(BACKWARD, who, at, at + 1, self.augment, logits, hidden, extra)
+    def _results(self, count, size):
+        return np.zeros((count * self.networks, size, self.width + self.units), self.theta.dtype)
 
-    def _advance(self, mode, who, begin, end, augment, logits, hidden, extra, theta=None):
-        def advance(first: int, last: int) -> None:
-            part, rows = slice(first, last), slice(first * per_client, last * per_client)
+    def backward(self, who: np.ndarray, at: np.ndarray, slopes: np.ndarray, *, then: Any = None) -> np.ndarray:
+        """Take the step of the last `forward` from the gradients of its results.
+
+        With `then`, the arguments (who, at, size) of the next `forward`, return its results: each client takes its step and
+        computes the next results while its weights are in the cache.
+        """
+        ahead, steps, size = then or (who[:0], at[:0], 0)
+        results = self._results(len(ahead), size)
+        if len(ahead) == len(who) and (ahead == who).all():
+            every, first, begin, end = who, at, steps, steps + 1
+        else:
+            every = np.union1d(who, ahead)
+            now, later = np.isin(every, who), np.isin(every, ahead)
+            begin = np.zeros(len(every), np.int64)
+            begin[now] = at + 1
+            begin[later] = steps
+            first, end = begin - now, begin + later
+        self._advance(False, every, first, begin, end, self.augment, slopes, results)
+        return results
+
+    def _advance(self, train, who, first, begin, end, augment, slopes, results, theta=None, memory=None):
+        theta = self.theta if theta is None else theta
+
+        def advance(number: int, part: slice, taken: slice, written: slice) -> None:
             self.kernel.advance(
-                mode, self.theta if theta is None else theta, self.velocity, self.memory, self.places, self._scratch(augment),
-                self.layers, self.samples, self.offset, self.targets, self.order, who[part], begin[part], end[part],
-                self.descent, augment, logits[rows], hidden[rows], extra[rows],
+                train, theta, self.velocity, *(memory or self.memory), self.scratch[number], self.layers, self.samples,
+                self.offset, self.targets, self.order, who[part], first[part], begin[part], end[part], self.descent, augment,
+                slopes[taken], results[written],
             )  # fmt: skip
 
-        per_client = len(logits) // max(len(who), 1)
-        if self.threads is None or len(who) < 2:
-            advance(0, len(who))
+        count = 1 if self.threads is None else max(1, min(self.workers, len(who)))
+        while len(self.scratch) < count:
+            self.scratch.append(self._scratch())
+        if self.threads is None or count == 1:
+            advance(0, slice(None), slice(None), slice(None))
         else:
-            ends = np.linspace(0, len(who), min(self.workers, len(who)) + 1).astype(int)
-            list(self.threads.map(advance, ends[:-1], ends[1:]))
+            ends = np.linspace(0, len(who), count + 1).astype(int)
+            rows = [ends, *(np.append(0, steps.cumsum())[ends] * self.networks for steps in (begin - first, end - begin))]
+            parts = [list(map(slice, each[:-1], each[1:])) for each in rows]
+            list(self.threads.map(advance, range(count), *parts))
 
-    def _scratch(self, augment):
+    def _scratch(self):
         real, (_, _, width, channels) = self.theta.dtype, self.samples.shape
-        stride = self.kernel.stride_of(self.net) if augment.partner.shape[1] else 0
+        stride = self.kernel.stride_of(self.net) if self.augment.partner.shape[1] else 0
         batch = empty_batch(self.order.shape[2], stride, width * channels, real)
-        return Scratch(batch, *np.empty((2, self.classes)), self.kernel.allocate(self.net, real))
+        return Scratch(batch, *np.empty((2, self.units)), self.kernel.allocate(self.net, real))
 
     def _descent(self, steps, start):
         """Make the kernel's Descent."""
@@ -279,7 +328,8 @@ class FusedCohort:
             return np.repeat(np.broadcast_to(np.asarray(value, dtype), k), self.networks)
 
         def vectors(value: np.ndarray) -> np.ndarray:
-            return np.require(value, real, ["C", "W"]).reshape(len(self.theta), -1)
+            rows = np.asarray(value, real).reshape(len(self.theta), -1)
+            return np.require(rows[:, self.inner] if rows.size else rows, real, ["C", "W"])
 
         anchored, moments = np.any(steps.proximal) or np.any(steps.proximal_norm), (len(self.theta), self.size)
         rate, none = np.full(count, steps.lr, real), np.zeros((k, 0), real)
@@ -382,8 +432,9 @@ def fused_forward(
     count = -(-len(x) // _BLOCK)
     order = np.where(np.arange(count * _BLOCK) < len(x), np.arange(count * _BLOCK), -1).reshape(1, count, _BLOCK)
     cohort = FusedCohort(net, theta[None], x, order, FusedSteps(0.0), width=features * widths_of(net)[-2], **samples)
-    logits = cohort.forward(np.zeros(1, np.int64), np.zeros(1, np.int64), _BLOCK, steps=count)[features]
-    return logits.reshape(count * _BLOCK, logits.shape[-1])[: len(x)]
+    outputs = cohort.forward(np.zeros(1, np.int64), np.zeros(1, np.int64), _BLOCK, steps=count)
+    outputs = outputs.reshape(count * _BLOCK, outputs.shape[-1])[: len(x)]
+    return outputs[:, : cohort.width] if features else outputs
 
 
 def _log_softmax(logits):

@@ -36,12 +36,6 @@ class WithHead(nn.Module):
         features = self.module.features(x)
         return torch.cat([features, self.head(features)], -1)
 
-    def append_head(self, features: "torch.Tensor", weights: "torch.Tensor") -> "torch.Tensor":
-        """Append the outputs of each network's head (g, H) to the features (g, B, width): (g, B, width + D)."""
-        weight, bias = weights.split((self.head.weight.numel(), self.head.bias.numel()), 1)
-        outputs = torch.baddbmm(bias[:, None, :], features, weight.unflatten(1, self.head.weight.shape).mT)
-        return torch.cat([features, outputs], -1)
-
     def classify(self, features: "torch.Tensor") -> "torch.Tensor":
         return self.module.classify(features[..., : self.width])
 

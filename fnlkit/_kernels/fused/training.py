@@ -23,9 +23,7 @@ from fnlkit._kernels.fused.dense import (
     rows_for,
 )
 from fnlkit._kernels.fused.input import Augment, Batch, Samples, augment_of, choose, load_batch
-from fnlkit._kernels.fused.step import Descent, adapt, descend, descent_of, pull_at
-
-TRAIN, FORWARD, BACKWARD = range(3)
+from fnlkit._kernels.fused.step import Descent, adapt, descent_of, pull_at
 
 
 class Layers(NamedTuple):
@@ -139,7 +137,7 @@ def linear_backward(
     theta: np.ndarray,
     velocity: np.ndarray,
     linear: Linear,
-    hidden: np.ndarray,
+    slopes: np.ndarray,
     row: int,
     inputs: bool,
     count: int,
@@ -151,8 +149,8 @@ def linear_backward(
 
     Parameters
     ----------
-    hidden : (r, B, width) real
-        The gradient is in row `row`; length 0: no additional gradient.
+    slopes : (r, B, width + C) real
+        The additional gradient is in the first columns of row `row`; a width of 0: none.
     inputs : bool
         Whether to compute the gradient of the input of the first layer.
     """
@@ -164,11 +162,11 @@ def linear_backward(
             gate(deltas, values, delta_at, units, count)
         if layer > 0 or inputs:
             dense_backward_input(theta, at, deltas, delta_at, units, deltas, x_at, width, count, scratch)
-            if layer == top and hidden.shape[0]:
+            if layer == top and slopes.shape[2] > units:
                 for b in range(count):
                     start = x_at + b * pitch_for(width)
                     for i in range(width):
-                        deltas[start + i] += hidden[row, b, i]
+                        deltas[start + i] += slopes[row, b, i]
         dense_step(theta, velocity, at, values, x_at, width, deltas, delta_at, units, count, scratch, descent, step, pull)
     if inputs:
         gate(deltas, values, linear.values_at[0], linear.widths[0], count)
@@ -219,12 +217,16 @@ def cross_entropy(
 
 
 @strict
-def copy_out(linear, layer, count, out, row):
-    """Write the outputs of a layer to ``out[row]`` (B, width)."""
-    at, width = linear.values_at[layer], out.shape[2]
+def copy_out(linear, count, results, row):
+    """Write the last hidden layer, if there is space, and the logits to ``results[row]`` (B, width + C)."""
+    last = linear.widths.size - 1
+    classes = linear.widths[last]
+    width = results.shape[2] - classes
     for b in range(count):
         for j in range(width):
-            out[row, b, j] = linear.values[at + b * pitch_for(width) + j]
+            results[row, b, j] = linear.values[linear.values_at[last - 1] + b * pitch_for(width) + j]
+        for j in range(classes):
+            results[row, b, width + j] = linear.values[linear.values_at[last] + b * pitch_for(classes) + j]
 
 
 def network_kernel(
@@ -254,25 +256,24 @@ def network_kernel(
     Returns
     -------
     compiled function
-        ``advance(mode, theta, velocity, memory, places, scratch, layers, samples, offset, targets, order, who, begin, end,
-        descent, augment, logits, hidden, head)``: the clients `who` (g,) each take the steps from `begin` (g,) to `end` (g,).
+        ``advance(train, theta, velocity, memory, places, scratch, layers, samples, offset, targets, order, who, first, begin,
+        end, descent, augment, slopes, results)``: the clients `who` (g,) each take the steps from `first` (g,) to `end` (g,).
         K clients have M networks, M / K each with the same batches.
 
-        mode : TRAIN local training with the cross entropy; FORWARD writes `logits` and `hidden`; BACKWARD updates the weights
-        from the gradients `logits`, `hidden` and `head`, after FORWARD of the same step.
-        theta, velocity : (M, P + H + SPARE) real; H weights follow those of the network.
+        train : whether the steps from `begin` (g,) on train with the cross entropy; otherwise they write `results`.
+        Steps before `begin` update the weights from `slopes`, the gradients of the results that the same step wrote.
+        theta, velocity : (M, P + SPARE) real.
         memory, places : (M, ...) real and (M, B, ...) int32.  scratch : Scratch.  layers : Layers.
         samples : Samples of all clients.
         offset : (K,) int64, first sample of each client.  targets : Targets of all samples; only for TRAIN.
         order : (K, steps, B) int64, positions of samples, -1 for an empty place; a step without samples does nothing.
         descent : Descent.  augment : Augment with a leading axis K.
-        logits : (r, B, C) real, a row for each step of each network in the order of the loops; length 0 for TRAIN.
-        hidden : (r, B, width) real, last hidden layer; length 0 if unused.
-        head : (r, H) real, gradient of the weights that follow those of the network; length 0 if there are none.
+        slopes, results : (r, B, width + C) real, the last hidden layer, or a width of 0, and the logits; a row for each step of
+        each network in the order of the loops.
     """
 
     def advance(
-        mode: int,
+        train: bool,
         theta: np.ndarray,
         velocity: np.ndarray,
         memory: np.ndarray,
@@ -284,15 +285,15 @@ def network_kernel(
         targets: Targets,
         order: np.ndarray,
         who: np.ndarray,
+        first: np.ndarray,
         begin: np.ndarray,
         end: np.ndarray,
         descent: Descent,
         augment: Augment,
-        logits: np.ndarray,
-        hidden: np.ndarray,
-        head: np.ndarray,
+        slopes: np.ndarray,
+        results: np.ndarray,
     ) -> None:
-        networks, row, batch = theta.shape[0] // offset.size, -1, scratch.batch
+        networks, back, row, batch = theta.shape[0] // offset.size, -1, -1, scratch.batch
         last, classes = layers.widths.size - 1, layers.widths[-1]
         for j in range(who.size):
             k = who[j]
@@ -300,32 +301,31 @@ def network_kernel(
                 front, images, frame = make(layers, samples, order.shape[2], memory[m], places[m], scratch.front)
                 w, v, linear = theta[m], velocity[m], front.linear
                 mine, choices = descent_of(descent, m), augment_of(augment, k)
-                for step in range(begin[j], end[j]):
-                    row += 1
+                for step in range(first[j], end[j]):
+                    forward = step >= begin[j]
+                    row += forward
+                    back += not forward
                     count = choose(batch, order[k], step, offset[k])
                     if count == 0:
                         continue
-                    if mode != BACKWARD:
+                    if forward:
                         share = load_batch(batch, count, samples, choices, step, images, frame)
                         front_forward(w, front, count)
                         linear_forward(w, linear, count)
                         spoil(linear, batch.poison, count)
-                        if mode == TRAIN:
+                        if train:
                             cross_entropy(linear, targets, batch, share, count, scratch.p, scratch.target)
                         else:
-                            copy_out(linear, last, count, logits, row)
-                            if hidden.shape[0]:
-                                copy_out(linear, last - 1, count, hidden, row)
+                            copy_out(linear, count, results, row)
                             continue
                     else:
+                        width = slopes.shape[2] - classes
                         for b in range(count):
                             for c in range(classes):
-                                linear.deltas[linear.values_at[last] + b * pitch_for(classes) + c] = logits[row, b, c]
+                                linear.deltas[linear.values_at[last] + b * pitch_for(classes) + c] = slopes[back, b, width + c]
                     pull = pull_at(mine, step, w)
-                    linear_backward(w, v, linear, hidden, row, inputs, count, mine, step, pull)
+                    linear_backward(w, v, linear, slopes, back, inputs, count, mine, step, pull)
                     front_backward(w, v, front, count, mine, step, pull)
-                    if head.shape[0]:
-                        descend(w, v, linear.weights_at[last], head[row], mine, step, pull)
                     if mine.first.size:
                         adapt(w, v, mine, step)
 

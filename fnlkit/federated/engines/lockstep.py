@@ -84,11 +84,14 @@ class Lockstep:
             workers=workers,
             **inputs.normal,
         )
-        self.pair, self.hidden = net[0] == "pair", width > 0
+        self.pair = net[0] == "pair"
         self.optimizer = Descent(fit, [self.starts]) if drift is None else None
         self.rows = PooledRows(clients, network.device, self.room)
-        self.y = self.rows.join([client.y for client in clients]).numpy()
-        self.places = self.draws["order"] + np.arange(len(clients))[:, None, None] * self.room  # in joined rows
+        y = self.rows.join([client.y for client in clients])
+        # Positions of the samples of each group in joined rows, and their labels, (g, B).
+        places = self.draws["order"] + np.arange(len(clients))[:, None, None] * self.room
+        self.index = [torch.from_numpy(places[group.who, group.step, : group.size]) for group in self.groups]
+        self.y = [y[index] for index in self.index]
         self.first = torch.tensor([[False], [True]])
         self.state = StackedValues([client.state for client in clients], network.device)
         shared = visits[0].received
@@ -97,22 +100,22 @@ class Lockstep:
 
     def train(self) -> torch.Tensor:
         """Train locally: weights (K, P); rows are written back to the clients."""
-        for group in self.groups:
-            self._step(group)
+        results = self._forward(self.groups[0]) if self.groups else None
+        following = [*self.groups[1:], None]
+        for group, index, y, after in zip(self.groups, self.index, self.y, following, strict=True):
+            results = self._step(group, index, y, results, after)
         self.rows.write_back()
         return torch.from_numpy(self.cohort.weights)
 
-    def _step(self, group: Group) -> None:
-        who = group.who
-        at = group.step
-        size = group.size
-        fit = self.fit
-        g = len(group.who)
+    def _forward(self, group):
+        return self.cohort.forward(group.who, group.step, group.size)
+
+    def _step(self, group: Group, index: torch.Tensor, y: torch.Tensor, results: Any, following: Group | None) -> Any:
+        """Take a step from the results of its forward passes, and return the results of the following step."""
+        who, at, size, fit, g = group.who, group.step, group.size, self.fit, len(group.who)
         pick = slice(0, g) if who[-1] == g - 1 else torch.from_numpy(who)
-        places = self.places[who, at, :size]
-        index = torch.from_numpy(places)
         batch = Batch(
-            y=torch.from_numpy(self.y[places]),
+            y=y,
             rows=BatchRows(self.rows, index),
             state=self.state.at(pick),
             received={**self.broadcast, **self.scatter.at(pick)},
@@ -122,15 +125,12 @@ class Lockstep:
         share, partner = self._drawn("share", who, at), self._drawn("partner", who, at, size)
         unmixed = share is not None and fit.unmixed
         if fit.teacher:
-            batch.teacher = self._outputs(pick, *self.cohort.forward(who, at, size, mixed=not unmixed, start=True))[0]
+            batch.teacher = self._plain(who, at, size, mixed=not unmixed, start=True)[0]
         if unmixed:
             batch.share, batch.partner = share.to(self.network.dtype), partner
-            batch.unmixed, batch.unmixed_features = self._outputs(pick, *self.cohort.forward(who, at, size, mixed=False))
-        results = self.cohort.forward(who, at, size)
-        leaves = [torch.from_numpy(part).requires_grad_() for part in results[: 1 + self.hidden]]
-        if self.cohort.extra:
-            leaves.append(self._head(pick).requires_grad_())
-        logits, batch.features = self._outputs(pick, *leaves)
+            batch.unmixed, batch.unmixed_features = self._plain(who, at, size, mixed=False)
+        leaves = [part.requires_grad_() for part in self._split(results)]
+        logits, batch.features = self._outputs(*leaves)
         values, rows = loss_values(fit.loss, logits, batch)
         if share is not None and not fit.mixes:
             other, _ = loss_values(fit.loss, logits, replace(batch, y=batch.y.gather(1, partner)))
@@ -142,38 +142,40 @@ class Lockstep:
         gradients = torch.autograd.grad(
             values, leaves, torch.full_like(values, 1 / size), allow_unused=True, materialize_grads=True
         )
-        slopes = [part.contiguous().numpy() for part in gradients]
-        hidden, extra = slopes[1] if self.hidden else None, slopes[-1] if self.cohort.extra else None
-        self.cohort.backward(who, at, slopes[0], hidden, extra)
-        if self.optimizer is not None:
+        slopes = (torch.cat(gradients, -1) if len(gradients) > 1 else gradients[0].contiguous()).numpy()
+        if self.optimizer is None:
+            results = self.cohort.backward(who, at, slopes, then=following and following[:3])
+        else:
+            self.cohort.backward(who, at, slopes)
             self._descend(pick, batch)
+            results = following and self._forward(following)
         for name, new in rows.items():
             pool = self.rows.changed(name)
             pool[index] = new.detach().to(pool)
+        return results
 
     def _drawn(self, name, who, at, *size):
         """Select the random choices of a step; None if there are none."""
         drawn = self.draws[name]
         return None if drawn is None else torch.from_numpy(drawn[(who, at, *map(slice, size))])
 
-    def _outputs(self, pick, logits, hidden=None, head=None):
-        """Split the results of the compiled networks into logits and features (g, B, ...) of the module."""
-        logits = torch.as_tensor(logits)
+    def _plain(self, *step, **which):
+        """Logits and features (g, B, ...) of another forward pass, without gradient."""
+        return self._outputs(*self._split(self.cohort.forward(*step, **which)))
+
+    def _split(self, results):
+        """Logits (g N, B, C) and, if there are any, features (g N, B, width + D) of the compiled networks."""
+        results, classes = torch.from_numpy(results), self.cohort.classes
+        features, logits = results[..., :-classes], results[..., -classes:]
+        return [features, logits] if features.shape[-1] else [logits]
+
+    def _outputs(self, *parts):
+        """Logits and features (g, B, ...) of the module from those of the compiled networks."""
+        logits, features = parts[-1], parts[0] if self.fit.features else None
         if self.pair:
             features = torch.cat(logits.unflatten(0, (-1, 2)).unbind(1), -1)
             return self.network.module.classify(features), features
-        if not self.fit.features:
-            return logits, None
-        hidden = torch.as_tensor(hidden)
-        if self.cohort.extra:
-            if head is None:
-                head = self._head(pick)
-            hidden = self.network.module.append_head(hidden, head)
-        return logits, hidden
-
-    def _head(self, pick):
-        """The weights (g, H) that follow those of the network; `backward` changes them after their last use."""
-        return torch.from_numpy(self.cohort.weights[:, -self.cohort.extra :])[pick].detach()
+        return logits, features
 
     def _descend(self, pick, batch):
         """Take a step with the gradients that the kernel wrote, after corrections and clipping."""

@@ -88,7 +88,10 @@ def draw_order(n, steps, batch, seed=1, ragged=True):
 
 
 def test_a_pair_in_steps_trains_as_its_networks_alone():
-    """`forward` and `backward` with the gradient of the cross entropy do what `train` does, in threads and ragged batches."""
+    """`forward` and `backward` with the gradient of the cross entropy do what `train` does, in threads and ragged batches.
+
+    `backward` computes the next step's results where other clients take it, too.
+    """
     rng, single, steps, n = np.random.default_rng(0), ("mlp", (6, 5, 3)), 7, 12
     x, y = rng.random((n, 6)), rng.integers(0, 3, n)
     order = np.stack([rng.permutation(n)[:4] for _ in range(2 * steps)]).reshape(2, steps, 4)
@@ -100,13 +103,15 @@ def test_a_pair_in_steps_trains_as_its_networks_alone():
         alone += [fused_fit(single, half, x, y, batches, descent._replace(proximal=pull)) for half in each.reshape(2, -1)]
     with ThreadPoolExecutor(2) as threads:
         cohort = FusedCohort(("pair", single), theta, x, order, descent, threads=threads, workers=2)
-        for step in range(steps):
-            for who in (np.arange(2),) if step != 2 else (np.array([0]), np.array([1])):
-                at, size = np.full(len(who), step), (order[who, step] >= 0).sum(1).min()
-                logits = torch.from_numpy(cohort.forward(who, at, size)[0]).requires_grad_()
-                labels = torch.from_numpy(y[order[who, step, :size]]).repeat_interleave(2, 0)
-                F.cross_entropy(logits.movedim(-1, 1), labels, reduction="none").mean(-1).sum().backward()
-                cohort.backward(who, at, logits.grad.numpy())
+        groups = [(np.arange(2), step) for step in range(steps)]
+        groups[2:3] = [(np.array([0]), 2), (np.array([1]), 2)]
+        groups = [(who, np.full(len(who), step), (order[who, step] >= 0).sum(1).min()) for who, step in groups]
+        results = cohort.forward(*groups[0])
+        for (who, at, size), following in zip(groups, [*groups[1:], None], strict=True):
+            logits = torch.from_numpy(results).requires_grad_()
+            labels = torch.from_numpy(y[order[who, at, :size]]).repeat_interleave(2, 0)
+            F.cross_entropy(logits.movedim(-1, 1), labels, reduction="none").mean(-1).sum().backward()
+            results = cohort.backward(who, at, logits.grad.numpy(), then=following)
     np.testing.assert_allclose(cohort.weights.reshape(4, -1), alone, rtol=1e-12, atol=1e-12)
 
 
