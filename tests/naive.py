@@ -147,3 +147,19 @@ def dawid_skene(votes, classes, rounds, prior, strength):
         if np.abs(q - before).max() < 1e-6:
             break
     return q, error, share
+
+
+def annotator(p, labels, common, strength, steps, counts=0.0):
+    """Return (q, matrix, counts in the matrix, counts of q) of expectation maximization of one annotator, sample by sample."""
+    classes = len(common)
+    counts = counts + np.zeros((classes, classes))
+    for _ in range(steps + 1):
+        before = counts
+        matrix = before + strength * common
+        matrix = matrix / matrix.sum(1, keepdims=True)
+        q = np.array([[p[i, z] * matrix[z, y] for z in range(classes)] for i, y in enumerate(labels)]).reshape(-1, classes)
+        q /= q.sum(1, keepdims=True)
+        counts = np.zeros((classes, classes))
+        for i, y in enumerate(labels):
+            counts[:, y] += q[i]
+    return q, matrix, before, counts

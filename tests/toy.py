@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from fnlkit.core import registry
-from fnlkit.federated.client.client import Client
+from fnlkit.federated.client.client import Client, LocalModel
 from fnlkit.federated.client.inputs import Inputs
 from fnlkit.federated.client.network import Model, Network
 from fnlkit.federated.client.training import Fit
@@ -86,6 +86,21 @@ def toy(engine="sequential", *, seed=0, dtype=torch.float64, network=Net, count=
     return fed, Model(net, net.flat.clone())
 
 
+def visit(count=1, who=0):
+    """Return (federation, model, client, LocalModel) of a visit of the client `who` that received the model."""
+    fed, model = toy(count=count)
+    client = fed.members[who]
+    return fed, model, client, LocalModel(fed.network, model.weights, model.weights, client.inputs)
+
+
+def program(method, fed, model, *, rounds, fit, optimizer="fedavg", selector="uniform", fraction=0.5, **settings):
+    """Return the generator of a method, a spec or a function; the rest is by name, and `settings` are the optimizer's."""
+    make = registry.method(method) if isinstance(method, str) else method
+    return make(
+        fed, model, registry.optimizer(optimizer, fit, **settings), registry.selector(selector, fraction), rounds=rounds
+    )
+
+
 def train(
     engine="sequential",
     method="fedavg",
@@ -101,13 +116,12 @@ def train(
     """Run a method on the toy federation; return (federation, last model, rounds yielded)."""
     fed, model = toy(engine, **{"network": fitting(Net, method), **settings})
     fit = fit or Fit(epochs=2, lr=0.1, batch_size=20)
-    opt = registry.optimizer(optimizer, fit, aggregate=registry.aggregator(aggregator))
-    select = registry.selector(selector, fraction)
-    program = registry.method(method)(fed, model, opt, select, rounds=rounds)
+    names = {"optimizer": optimizer, "selector": selector, "fraction": fraction}
+    run = program(method, fed, model, rounds=rounds, fit=fit, aggregate=registry.aggregator(aggregator), **names)
     steps = []
     while True:
         try:
-            steps.append(next(program))
+            steps.append(next(run))
         except StopIteration as done:
             fed.close()
             return fed, done.value, steps

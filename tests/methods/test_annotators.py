@@ -12,24 +12,22 @@ from fnlkit.datasets.votes import by_vote
 from fnlkit.evidence.gaussian import gaussian_head, symmetric
 from fnlkit.experiment.assembly import shared_samples
 from fnlkit.experiment.settings import Settings
-from fnlkit.federated.client.client import Batch, LocalModel
-from fnlkit.federated.client.losses import soft_cross_entropy
+from fnlkit.federated.client.client import LocalModel
 from fnlkit.methods import fedem, label_inference
 from fnlkit.methods.label_inference import _infer_labels, keep_given, match_level
 from fnlkit.simulate import noise
 from fnlkit.sites.project import Project, deployable
 from fnlkit.sites.site.allowed import may_be_named
-from tests.toy import CLASSES, toy, train
+from tests import naive
+from tests.toy import CLASSES, toy, train, visit
 
 ABOUT = Project(
     names=list("abc"), kind="vector", shape=[4], classes=["a", "b"], mean=[], std=[], settings={}, tasks=["train"], keys=[]
 )
 
 
-def visit(step, received=None, count=1, **options):
-    fed, model = toy(count=count)
-    client = fed.members[0]
-    local = LocalModel(fed.network, model.weights, model.weights, client.inputs)
+def take(step, received=None, **options):
+    *_, client, local = visit()
     return client, local, step(client, local, received, **options)
 
 
@@ -42,26 +40,13 @@ def head_of(width=16):
     return torch.from_numpy(np.random.default_rng(0).normal(size=(width + 1, CLASSES)))
 
 
-def naive(p, y, common, strength, steps):
-    """Return (q, T) of expectation maximization in loops over samples."""
-    counts = np.zeros((CLASSES, CLASSES))
-    for _ in range(steps + 1):
-        T = (counts + strength * common) / (counts + strength * common).sum(1, keepdims=True)
-        q = np.array([[p[i, z] * T[z, y[i]] for z in range(CLASSES)] for i in range(len(y))])
-        q /= q.sum(1, keepdims=True)
-        counts = np.zeros((CLASSES, CLASSES))
-        for i in range(len(y)):
-            counts[:, y[i]] += q[i]
-    return q, T
-
-
 def test_inferred_labels_are_those_of_a_naive_loop():
     head = head_of()
-    client, model, reply = visit(_infer_labels, told(head=head), steps=2)
+    client, model, reply = take(_infer_labels, told(head=head), steps=2)
     features, y = model.features(client.x).numpy(), client.y.numpy()
     logits = features @ head[:-1].numpy() + head[-1].numpy()
     p = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
-    q, T = naive(p, y, told()["common"].numpy(), 4.0, 2)
+    q, T, *_ = naive.annotator(p, y, told()["common"].numpy(), 4.0, 2)
     np.testing.assert_allclose(client.rows["inferred"], q, atol=1e-12)
     np.testing.assert_allclose(client.state["transition"], T, atol=1e-12)
     np.testing.assert_allclose(reply["counts"], q.T @ np.eye(CLASSES)[y], atol=1e-12)
@@ -72,11 +57,9 @@ def test_inferred_labels_are_those_of_a_naive_loop():
 @pytest.mark.parametrize("included", [True, False])
 def test_labels_of_others_for_the_same_sample_multiply_the_probabilities(included):
     """Samples 0, 1, 2, ... of the client have labels of others; the sums include the client's labels if it was in the pass."""
-    fed, model = toy(count=1)
-    client = fed.members[0]
+    *_, client, local = visit()
     n, y = len(client), client.y.numpy()
     client.rows["input/sample"] = torch.arange(n).flip(0) + 2  # of n + 2 samples
-    local = LocalModel(fed.network, model.weights, model.weights, client.inputs)
     first = _infer_labels(client, local, told(shared=torch.tensor(n + 2)), steps=2)
     common = told()["common"].numpy()
     np.testing.assert_allclose(first["votes"][2:].flip(0), np.log(common[:, y].T), atol=1e-12)
@@ -88,7 +71,7 @@ def test_labels_of_others_for_the_same_sample_multiply_the_probabilities(include
     reply = _infer_labels(client, local, received, steps=2)
     logits = local.features(client.x).numpy() @ head[:-1].numpy() + head[-1].numpy()
     p = np.exp(logits) * np.exp(others[2:].flip(0).numpy())
-    q, T = naive(p, y, common, 4.0, 2)
+    q, T, *_ = naive.annotator(p, y, common, 4.0, 2)
     np.testing.assert_allclose(client.rows["inferred"], q, atol=1e-9)
     np.testing.assert_allclose(reply["votes"][2:].flip(0), np.log(T[:, y].T), atol=1e-9)
 
@@ -124,7 +107,7 @@ def test_combined_labels_need_samples_of_several_clients():
 
 
 def test_the_first_pass_depends_on_the_labels_alone_and_its_sums_are_those_of_all_samples():
-    client, model, reply = visit(_infer_labels, told(), steps=2)
+    client, model, reply = take(_infer_labels, told(), steps=2)
     features = model.features(client.x)
     np.testing.assert_allclose(symmetric(reply["products"].double().numpy()), features.T @ features, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(reply["class_features"].sum(0), features.sum(0))
@@ -134,7 +117,7 @@ def test_the_first_pass_depends_on_the_labels_alone_and_its_sums_are_those_of_al
 
 
 def test_kept_features_are_used_with_the_same_weights_only(monkeypatch):
-    client, model, _ = visit(_infer_labels, told(), steps=2, keep=True)
+    client, model, _ = take(_infer_labels, told(), steps=2, keep=True)
     right = model.features(client.x)
     other = LocalModel(model.network, 2 * model.weights, model.weights, client.inputs)
     wrong = other.features(client.x)
@@ -169,19 +152,11 @@ def test_absent_classes_and_constant_features_give_finite_weights():
 
 
 def test_a_client_without_a_pass_keeps_the_given_labels():
-    client, model, reply = visit(keep_given)
+    client, model, reply = take(keep_given)
     assert torch.equal(client.rows["inferred"].argmax(-1), client.y) and reply is None
     client.rows["inferred"] = torch.zeros(len(client), CLASSES)
     keep_given(client, model, {})
     assert not client.rows["inferred"].any()
-
-
-def test_losses_by_hand():
-    logits = torch.tensor([[2.0, 0.0], [0.0, 1.0]], dtype=torch.float64)
-    rows = {"inferred": torch.tensor([[1.0, 0.0], [0.5, 0.5]])}
-    found = soft_cross_entropy(logits, Batch(y=torch.tensor([1, 1]), rows=rows))
-    even = np.log1p(np.e) - 0.5
-    torch.testing.assert_close(found, torch.tensor([np.log1p(np.exp(-2)), even], dtype=torch.float64))
 
 
 @pytest.mark.parametrize(("spread", "stage"), [(0.3, "given labels"), (1.5, "inferred labels")])

@@ -10,7 +10,7 @@ from fnlkit.federated.client.losses.filtered import filter_weight
 from fnlkit.federated.client.losses.revised import divergence, revised
 from fnlkit.methods.fedgr import BINS, WIDTH, average_and_count, fit_losses, path_weights, relabel, revise_labels, stages
 from tests.methods.test_golden import golden
-from tests.toy import toy, train
+from tests.toy import train, visit
 
 CHOSEN = {"confidence": 0.9, "limit": 0.8, "coverage": 0.5, "keep": 0.9, "temperature": 0.5}
 
@@ -82,18 +82,16 @@ def test_revised_labels_by_hand():
     assert relabel(torch.tensor([-1, -1, -1, 0]), labels, clean, logits, 0.9).tolist() == [2, 0, -1, 0]
 
 
-def visit(client, local, mixture, **changes):
+def revise(client, local, mixture, **changes):
     received = {"mixture": torch.as_tensor(mixture, dtype=torch.float64)}
     settings = {"revising": True, "silent": False} | CHOSEN | changes
     revise_labels(client, local, received, **settings)
 
 
 def test_a_visit_uses_the_losses_of_earlier_visits_and_averages_them():
-    fed, model = toy(count=2)
-    client = fed.members[1]
-    local = LocalModel(fed.network, model.weights, model.weights, client.inputs)
+    fed, model, client, local = visit(2, 1)
     losses = F.cross_entropy(local(client.x), client.y, reduction="none")
-    visit(client, local, np.zeros((3, 2)), revising=False)
+    revise(client, local, np.zeros((3, 2)), revising=False)
     torch.testing.assert_close(client.rows["gr_loss"], losses)
     assert (
         torch.equal(client.rows["gr_target"], F.one_hot(client.y, 4).to(model.weights)) and (client.rows["gr_label"] < 0).all()
@@ -103,7 +101,7 @@ def test_a_visit_uses_the_losses_of_earlier_visits_and_averages_them():
     mixture = [[0.0, 2 * float(cut)], [0.1, 0.1], [0.5, 0.5]]  # clean below the middle
     before = client.rows["gr_loss"].clone()
     later = LocalModel(fed.network, model.weights, 2 * model.weights, client.inputs)
-    visit(client, later, mixture, silent=False)
+    revise(client, later, mixture, silent=False)
     second = F.cross_entropy(later(client.x), client.y, reduction="none")
     torch.testing.assert_close(client.rows["gr_loss"], (before + second) / 2)
     clean = filter_weight(before, torch.tensor(mixture, dtype=torch.float64))
@@ -121,16 +119,14 @@ def test_a_visit_uses_the_losses_of_earlier_visits_and_averages_them():
 
 
 def test_a_client_of_mostly_noisy_samples_trains_on_revised_labels_and_restarts_its_average():
-    fed, model = toy(count=2)
-    client = fed.members[1]
-    local = LocalModel(fed.network, model.weights, model.weights, client.inputs)
-    visit(client, local, np.zeros((3, 2)), revising=False)
+    _, model, client, local = visit(2, 1)
+    revise(client, local, np.zeros((3, 2)), revising=False)
     client.state["gr_average"] = torch.zeros_like(model.weights)
-    visit(client, local, [[-9.0, 1.0], [0.01, 1.0], [0.5, 0.5]], confidence=1.0)  # all noisy, and no guess is confident enough
+    revise(client, local, [[-9.0, 1.0], [0.01, 1.0], [0.5, 0.5]], confidence=1.0)  # all noisy, and no guess is confident enough
     assert (client.rows["gr_target"] == 0).all() and (client.rows["gr_label"] == -1).all()
     torch.testing.assert_close(client.state["gr_average"], model.weights)
     client.state["gr_average"] = torch.zeros_like(model.weights)
-    visit(client, local, [[-9.0, 1.0], [0.01, 1.0], [0.5, 0.5]], confidence=0.0)
+    revise(client, local, [[-9.0, 1.0], [0.01, 1.0], [0.5, 0.5]], confidence=0.0)
     assert torch.equal(client.rows["gr_target"].argmax(-1), local(client.x).argmax(-1))
     torch.testing.assert_close(client.state["gr_average"], 0.1 * model.weights)
 

@@ -8,7 +8,6 @@ import torch
 
 import fnlkit
 from fnlkit import datasets
-from fnlkit.core import registry
 from fnlkit.federated.client.scoring import confidence, energy
 from fnlkit.federated.privacy import debias
 from fnlkit.federated.server.selection import Uniform
@@ -16,7 +15,6 @@ from fnlkit.methods.energy_levels import when_to_estimate
 from fnlkit.methods.feddpcont import expected_error
 from fnlkit.methods.neighbor_votes import limit_neighbors, neighbors_for
 from tests.methods.test_methods import run
-from tests.toy import toy
 
 
 @pytest.mark.parametrize(("count", "fraction", "rounds", "at"), [
@@ -108,12 +106,6 @@ def test_votes_of_too_many_neighbors_made_right_labels_wrong_and_the_default_doe
     assert right.mean() > 0.7 > (fed.given == fed.true).mean()
     run = Experiment(fed, digits, Settings(method="nnc(k=100)", **settings), embeddings=x, engine="sequential").run()
     assert (run.labels["corrected"] == run.labels["true"]).mean() > 0.7
-
-
-def test_every_method_with_neighbors_takes_the_default(tmp_path):
-    for name in ("nnc", "akd"):
-        assert "k" not in registry.method(name).keywords
-    assert toy()[0].classes == 4
 
 
 @pytest.mark.parametrize("usual", ["akd(k=3)", "fedrg", "nnc(k=3)"])

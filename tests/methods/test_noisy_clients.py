@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from sklearn.mixture import GaussianMixture
 
 from fnlkit.core import registry
-from fnlkit.federated.client.client import Batch, LocalModel
+from fnlkit.federated.client.client import Batch
 from fnlkit.federated.client.losses import (
     adjusted_distilled,
     consistent,
@@ -27,7 +27,7 @@ from fnlkit.methods.feddiv import filter_losses, filter_samples, first_visits, u
 from fnlkit.methods.fedrn import reliabilities, select_clean
 from fnlkit.methods.noisy_clients import aware_of_distance, score_classes, stages, teachers_weight
 from fnlkit.methods.rofl import class_means, merge_centroids, move_centroids, pseudo_from
-from tests.toy import toy, train
+from tests.toy import toy, train, visit
 
 C = 3
 
@@ -47,11 +47,9 @@ def test_reliable_neighbors_are_expert_and_similar():
 
 
 def test_judges_are_averaged_by_their_reliability():
-    fed, model = toy(count=2)
-    client = fed.members[1]
+    fed, model, client, local = visit(2, 1)
     client.y[:2] = (client.y[:2] + 1) % 4
     good, bad = model.weights.clone(), torch.randn_like(model.weights)
-    local = LocalModel(fed.network, model.weights, model.weights, client.inputs)
     for weights in ([1.0, 0.0], [0.3, 0.7]):
         received = {"judges": torch.stack([good, bad]), "reliability": torch.tensor(weights, dtype=torch.float64)}
         select_clean(client, local, received, threshold=0.5, seed=0)
@@ -93,9 +91,7 @@ OPTIONS = {"level": 0.1, "relabel_level": 0.2, "confidence": 0.5, "losses": "pla
 
 def judged():
     """Return (client, model, labels, logits, losses) of the toy federation."""
-    fed, model = toy(count=2)
-    client = fed.members[1]
-    local = LocalModel(fed.network, model.weights, model.weights, client.inputs)
+    fed, model, client, local = visit(2, 1)
     logits = fed.predict(model.weights, client.x)
     return client, local, client.y, logits, F.cross_entropy(logits, client.y, reduction="none")
 

@@ -8,7 +8,7 @@ import torch
 
 from fnlkit.core import registry
 from fnlkit.core.errors import InputError
-from fnlkit.federated.client.client import Batch, LocalModel
+from fnlkit.federated.client.client import Batch
 from fnlkit.federated.client.losses.absorbing import absorbing
 from fnlkit.federated.client.losses.reliable import reliable
 from fnlkit.federated.client.network import Model
@@ -20,7 +20,7 @@ from fnlkit.methods.fedsir import stages
 from fnlkit.methods.maskedoptim import blend_with_received
 from tests.methods.test_golden import Scored, golden
 from tests.methods.test_methods import run
-from tests.toy import toy, train
+from tests.toy import toy, train, visit
 
 CHOSEN = {"groups": -1, "threshold": 0.5, "temperature": 2.0, "rate": 0.1, "batch_size": 10}
 
@@ -79,12 +79,10 @@ def test_equal_evidence_is_clean(evidence):
 
 @pytest.mark.parametrize("size", [1, 2])
 def test_a_client_of_few_samples_or_without_a_direction_is_judged(size):
-    fed, model = toy(count=1)
-    client = fed.members[0]
+    *_, client, local = visit()
     client.samples, client.y, client.given = client.x[:size], client.y[:size], client.given[:size]
     client.rows["input/embedding"] = torch.zeros(size, 3)
     client.begin_round(0, 0)
-    local = LocalModel(fed.network, model.weights, model.weights, client.inputs)
     for _ in range(2):
         judge_by_geometry(client, local, {}, **CHOSEN)
         assert torch.isfinite(client.rows["rg_noisy"]).all() and client.state["rg_directions"].shape == (4, 3)
@@ -134,9 +132,7 @@ def test_the_teacher_is_the_mean_of_the_other_clients():
 
 
 def test_probabilities_move_by_a_fifth_and_the_reply_is_the_share_of_clean_uses():
-    fed, model = toy(count=2)
-    client = fed.members[1]
-    local = LocalModel(fed.network, model.weights, model.weights, client.inputs)
+    fed, model, client, local = visit(2, 1)
     predict_as_teacher(client, local, {"teacher": 2 * model.weights})
     torch.testing.assert_close(client.rows["reda_teacher"], fed.predict(2 * model.weights, client.x))
     assert (client.rows["reda_loss"] == -1).all() and (client.rows["reda_clean"] == 1).all()

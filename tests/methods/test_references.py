@@ -15,12 +15,11 @@ from fnlkit.datasets import load
 from fnlkit.experiment import Experiment
 from fnlkit.experiment.network import network_of
 from fnlkit.experiment.settings import Settings
-from fnlkit.federated.client.client import LocalModel
 from fnlkit.federated.server.schedules import pooled_rounds
 from fnlkit.methods.rhfl import align, confidences, reply_knowledge
 from tests.commands import fnlkit, refuse, succeed
 from tests.experiment.test_experiment import finish, problem, settings
-from tests.toy import toy, train
+from tests.toy import train, visit
 
 
 @pytest.fixture(scope="module")
@@ -146,11 +145,10 @@ def test_confidence_follows_the_decrease_of_losses():
 
 def test_aligning_is_adam_on_the_divergence_from_the_target():
     """Four steps on 30 samples in batches of 12: a pass of three, then the first batch of the next."""
-    fed, model = toy(count=1)
-    client, x = fed.members[0], fed.public.x
+    fed, model, client, local = visit()
+    x = fed.public.x
     client.rng, draws = np.random.default_rng(5), np.random.default_rng(5)
     target = torch.rand(len(x), 4, dtype=torch.float64).softmax(-1)
-    local = LocalModel(fed.network, model.weights, model.weights, client.inputs)
     options = {"steps": 4, "lr": 0.02, "batch_size": 12}
     align(client, local, {"public": x, "public_target": target}, **options)
     net = fed.network.twin().module
@@ -163,15 +161,13 @@ def test_aligning_is_adam_on_the_divergence_from_the_target():
     by_hand = torch.cat([p.detach().flatten() for p in net.parameters()])
     torch.testing.assert_close(local.weights, by_hand, rtol=0, atol=1e-12)
     assert not torch.equal(local.weights, model.weights) and torch.equal(local.start, model.weights)
-    untouched = LocalModel(fed.network, model.weights, model.weights, client.inputs)
-    align(client, untouched, {"public": x}, **options)  # the first round has no target
-    assert torch.equal(untouched.weights, model.weights)
+    local.weights = model.weights
+    align(client, local, {"public": x}, **options)  # the first round has no target
+    assert torch.equal(local.weights, model.weights)
 
 
 def test_replies_of_a_client_on_the_public_set():
-    fed, model = toy(count=1)
-    client = fed.members[0]
-    local = LocalModel(fed.network, model.weights, model.weights, client.inputs)
+    fed, model, client, local = visit()
     said = reply_knowledge(client, local, {"public": fed.public.x}, alpha=0.1, beta=1.0, log_zero=-3.0)
     torch.testing.assert_close(said["public_prediction"], fed.predict(model.weights, fed.public.x).softmax(-1))
     p = fed.predict(model.weights, client.x).softmax(-1)[torch.arange(len(client)), client.y]

@@ -20,7 +20,7 @@ from fnlkit.federated.server.clients import TooManyLost
 from fnlkit.methods.missed import ask_again, complete_levels
 from fnlkit.simulate import partitioning
 from tests.methods.test_methods import with_embeddings
-from tests.toy import IN_SESSION, Net, fitting, toy
+from tests.toy import IN_SESSION, Net, fitting, program, toy
 
 # Every method, and options that change its replies.
 SPECS = [*(name for name in IN_SESSION if name not in ("nnc", "akd", "fedrg", "fedefc", "forward", "confident-learning")),
@@ -36,6 +36,7 @@ def number_of(value, number):
     return torch.full_like(value.double(), number)
 
 
+FIT = Fit(epochs=1, lr=0.1, batch_size=40)
 EXTRA = {f"extra {i}": torch.tensor(1.0) for i in range(1000)}
 # Form: what a client sends in place of one reply, {name: value}.
 FORMS = {
@@ -88,9 +89,7 @@ def run(method, rounds=3):
         return replies
 
     fed.engine.run = hostile
-    opt = registry.optimizer("fedavg", Fit(epochs=1, lr=0.1, batch_size=40))
-    program = registry.method(method)(fed, model, opt, registry.selector("uniform", 1.0), rounds=rounds)
-    return fed, list(program), spoils
+    return fed, list(program(method, fed, model, rounds=rounds, fit=FIT, fraction=1.0)), spoils
 
 
 def quick(specs):
@@ -126,10 +125,8 @@ def test_a_run_stops_in_one_line_where_too_few_replies_are_left(method, form):
     with_embeddings(fed.members)
     fed.sends, visit = Plan.of(Settings(method=method)).sends, fed.engine.run
     fed.engine.run = lambda request: [spoiled(form, reply, True) for reply in visit(request)]
-    opt = registry.optimizer("fedavg", Fit(epochs=1, lr=0.1, batch_size=40))
-    program = registry.method(method)(fed, model, opt, registry.selector("uniform", 0.5), rounds=8)
     with pytest.raises((InputError, TooManyLost)) as stopped:
-        list(program)
+        list(program(method, fed, model, rounds=8, fit=FIT))
     assert len(str(stopped.value).splitlines()) == 1 and len(str(stopped.value)) < 1000
 
 
@@ -213,9 +210,7 @@ def test_a_client_that_missed_a_stages_only_round(method):
     fed, model = toy(count=6)
     for client in fed.members:
         client.rows |= {"input/true": 0 * client.y, "input/embedding": client.x.float()}
-    opt = registry.optimizer("fedavg", Fit(epochs=1, lr=0.1, batch_size=40))
-    program = registry.method(method)(fed, model, opt, registry.selector("uniform", 1.0), rounds=6)
-    visit, only, steps = fed.engine.run, [], []
+    visit, only = fed.engine.run, []
 
     def away(request):
         names = {getattr(part, "func", part).__name__ for part in request.steps if not isinstance(part, Fit)}
@@ -228,8 +223,7 @@ def test_a_client_that_missed_a_stages_only_round(method):
 
     before = dict(fed.members[2].rows), dict(fed.members[2].state)
     fed.engine.run = away
-    for step in program:
-        steps.append(step)
+    steps = list(program(method, fed, model, rounds=6, fit=FIT, fraction=1.0))
     assert [row["client"] for row in fed.rejected] == [2] and only == [fed.rejected[0]["round"]]
     report = {name: value for step in steps for name, value in step.report.items()}
     client = fed.members[2]
@@ -283,9 +277,8 @@ def run_lossy(method, *, before=(), rounds=12, fraction=0.5, min_replies=0.5, co
         if lost and lost(client.id, visits[client.id]):
             raise ValueError(f"a sample of mine: {client.x[0].tolist()}")
 
-    opt = registry.optimizer("fedavg", Fit(epochs=1, lr=0.1, batch_size=40), before=(breaks, *before))
-    program = registry.method(method)(fed, model, opt, registry.selector("uniform", fraction), rounds=rounds)
-    return fed, list(program), visits
+    steps = list(program(method, fed, model, rounds=rounds, fit=FIT, fraction=fraction, before=(breaks, *before)))
+    return fed, steps, visits
 
 
 @pytest.mark.parametrize(("method", "min_replies"), [("fedcorr(iterations=2)", 0.0), ("flr-plus(iterations=2)", 0.5)])
