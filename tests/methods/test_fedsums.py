@@ -10,9 +10,7 @@ from scipy.optimize import brentq, minimize
 import fnlkit
 from fnlkit.core import registry
 from fnlkit.core.errors import InputError
-from fnlkit.evidence import head as heads
-from fnlkit.evidence import label_model
-from fnlkit.evidence.gaussian import gaussian_head, softmax, symmetric, triangle
+from fnlkit.evidence.gaussian import softmax
 from fnlkit.evidence.linear import Head, Scaling
 from fnlkit.experiment.network import network_of
 from fnlkit.federated.client.client import Client
@@ -174,16 +172,6 @@ def test_labels_are_corrected_and_only_sums_are_logged():
     assert all({*c.rows} == {"inferred"} and not c.state and not c.kept for c in clients.members)
 
 
-def test_principal_components_are_those_of_the_standardized_inputs():
-    x, given, _, client = problem()
-    f = standardized(x)[:, :-1]
-    axes = np.linalg.svd(f, full_matrices=False)[2][:2].T
-    f = np.c_[f @ axes * np.sqrt(32 / ((f @ axes) ** 2).sum(1).mean()), np.ones(len(x))]
-    one_hot = np.eye(CLASSES)[given]
-    wanted = f @ np.linalg.solve(f.T @ f + 15 * np.eye(3), f.T @ one_hot)
-    np.testing.assert_allclose(np.c_[x, np.ones(len(x))] @ solve("ridge(components=2)", x, given, client)[0], wanted, atol=1e-3)
-
-
 def test_constant_inputs_and_tiny_clients_are_harmless():
     x, given, _, client = problem()
     x[:, 2] = 1000.0
@@ -278,40 +266,6 @@ def test_a_run_with_fourier_features_is_evaluated_predicted_resumed_and_exported
 
 
 # ---- parts
-def test_the_gradient_is_the_derivative_of_the_likelihood():
-    rng = np.random.default_rng(0)
-    x, w = rng.normal(size=(20, 4)), rng.normal(size=(4, CLASSES))
-    y, likely = rng.integers(0, CLASSES, 20), rng.random((20, CLASSES))
-
-    def loss(w):
-        return -np.log((softmax(x @ w) * likely).sum(1)).sum()
-
-    step = 1e-6 * np.eye(12).reshape(12, 4, CLASSES)
-    numeric = np.array([(loss(w + h) - loss(w - h)) / 2e-6 for h in step]).reshape(4, CLASSES)
-    np.testing.assert_allclose(heads.gradient(x, w, y, likely.T), numeric, rtol=1e-5, atol=1e-6)
-    right = np.eye(CLASSES)[y]
-    np.testing.assert_allclose(heads.gradient(x, w, y), heads.gradient(x, w, y, right.T), atol=1e-9)
-
-
-def test_odds_reach_the_share_of_right_labels():
-    counts = np.array([[30.0, 5, 5], [2, 40, 3], [1, 1, 20]])
-    by_class = np.array([[10.0, 5, 5], [0, 0, 1]])
-    odds = label_model.fit_odds(counts, np.array([18.0, 0]), by_class)
-    common = label_model.common_matrix(counts)
-    for k, right in enumerate((18.0, 0)):
-        share = (right + 3 * 90 / 107) / (by_class[k].sum() + 3)
-        np.testing.assert_allclose(label_model.likelihood(common, odds[[k]], np.arange(CLASSES), np.zeros(CLASSES, int)).T,
-                                   naive_matrix(common, share, by_class[k]), atol=1e-8)  # fmt: skip
-
-
-def test_a_triangle_is_half_of_a_symmetric_matrix():
-    square = np.arange(9.0).reshape(3, 3)
-    np.testing.assert_array_equal(symmetric(triangle(square + square.T)), square + square.T)
-
-
-def test_sums_of_different_samples_are_refused():
-    with pytest.raises(InputError, match="not positive definite"):
-        gaussian_head(np.array([1.0, 1]), np.array([[9.0, 0], [0, 9]]), np.eye(2), 0.0)
 
 
 # ---- commands

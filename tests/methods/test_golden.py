@@ -16,7 +16,6 @@ from fnlkit.federated.server.aggregation import mean, median, squared_distances,
 from fnlkit.federated.server.distance import distance_aware_weights
 from fnlkit.federated.server.optimizers import Updates
 from fnlkit.federated.server.optimizers.feddyn import subtract_drift
-from fnlkit.federated.server.optimizers.fedexp import extrapolate, extrapolation
 from fnlkit.federated.server.residuals import arfl, reweight
 from fnlkit.federated.server.robust import krum, rfa
 from fnlkit.kernels import count_matrix
@@ -192,16 +191,6 @@ def test_na_fedavg_threshold_and_weights():
     sizes = [len(s) for s in said["scores_global"]]
     weights = na_fedavg.noise_aware_weights(sizes, levels, weighting="public")
     assert weights == pytest.approx(g["na_weights"])
-
-
-def test_fedexp_takes_the_step_of_the_public_benchmark():
-    g = golden("aggregation")
-    start, trained, n = (torch.from_numpy(np.asarray(g[name], np.float64)) for name in ("global", "clients", "n"))
-    updates = Updates(start, trained, np.arange(len(n)), n, {}, Fit(), n, {})
-    merged = mean(trained, n)
-    assert extrapolation(updates, merged, 1e-3).item() == pytest.approx(g["fedexp_eta"].item(), rel=1e-9)
-    # Their step is exact, but they take it in single precision.
-    assert extrapolate(updates, merged, epsilon=1e-3).numpy() == pytest.approx(g["fedexp"], rel=1e-5)
 
 
 def test_fedelr_equals_its_public_code():
