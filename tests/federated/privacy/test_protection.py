@@ -12,14 +12,14 @@ from benchmarks import reconstruction
 from benchmarks.reconstruction import closed_form, of_sums, page_table, recovered, span
 from fnlkit.artifacts.run import Run
 from fnlkit.core import registry
-from fnlkit.experiment import Experiment, cards
+from fnlkit.experiment import cards
 from fnlkit.experiment.plan import Plan
 from fnlkit.experiment.settings import Settings
 from fnlkit.federated.client.training import Fit
 from fnlkit.federated.server.clients import Clients, Replies
 from tests import toy
 from tests.commands import refuse, succeed
-from tests.experiment.test_experiment import problem, same, settings
+from tests.experiment.test_experiment import same
 
 # By hand, from the papers' algorithms.
 SINGLE = {"fedcorr", "flr-plus", "nnc", "akd", "na-fedavg", "fednoro", "fedelc", "maskedoptim", "fedsir", "rofl", "fedrn",
@@ -57,10 +57,9 @@ def test_summed_replies_are_only_summed(method, monkeypatch):
     """Each client's reply replaced by the mean over the round: sums stay, and so does the run."""
 
     def trained():
-        clients, model = toy.toy(network=toy.fitting(toy.Net, method))
-        opt = registry.optimizer("fedavg", Fit(epochs=1, batch_size=10, lr=0.1))
-        program = registry.method(method)(clients, model, opt, registry.selector("uniform", 0.5), rounds=6)
-        return [step.model.weights for step in program][-1]
+        clients, model = toy.toy(network=toy.fitting(toy.Net, method), count=6)
+        run = toy.program(method, clients, model, rounds=6, fit=Fit(epochs=1, batch_size=10, lr=0.1))
+        return [step.model.weights for step in run][-1]
 
     plain, real, hidden = trained(), Clients.round, []
 
@@ -158,15 +157,3 @@ def test_equal_seeds_give_equal_runs_in_every_home_and_leave_no_file_there(optio
         assert _files(folder) == {"data/noisy.npz", "run.pt", "run.metrics.jsonl"}
         runs.append(Run.read(folder / "run.pt"))
     same(*runs)
-
-
-@pytest.mark.parametrize("method", ["fedavg", "nnc(usual=feddpcont())"])
-def test_methods_that_release_labels_give_equal_bytes_in_two_homes(method, tmp_path, monkeypatch):
-    runs = []
-    for home in ("a", "b"):
-        monkeypatch.setenv("HOME", str(tmp_path / home))
-        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / home / "state"))
-        chosen = settings(method, rounds=6, fraction=0.5, epochs=1, eval_every=6)
-        runs.append(Experiment(*problem(), chosen, engine="sequential").run())
-    same(*runs)
-    assert not _files(tmp_path)
