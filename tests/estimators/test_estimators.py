@@ -1,7 +1,6 @@
 """Noise estimators on digits with known noise, on ugly federations, against naive twins and outputs of public code."""
 
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,8 +21,8 @@ from fnlkit.estimators.warmup import fold_of, without
 from fnlkit.kernels.scores import anchor_transition, auc
 from fnlkit.pipeline.inputs import read_inputs
 from fnlkit.simulate import noise, partitioning
+from tests import naive
 
-GOLDEN = Path(__file__).parents[1] / "golden"
 CLIENTS = 12
 
 
@@ -150,15 +149,6 @@ def test_one_sample_in_all_cannot_be_cross_validated():
 
 
 # ---- knn
-def naive_vote(points, labels, k, classes):
-    """Return the set of winning labels and the share of other labels for each point, in plain loops."""
-    winners, shares = [], []
-    for i in range(len(points)):
-        near = sorted((np.sum((points[i] - points[j]) ** 2), j) for j in range(len(points)) if j != i)[:k]
-        tally = [sum(labels[j] == c for _, j in near) for c in range(classes)]
-        winners.append({c for c in range(classes) if near and tally[c] == max(tally)} or {labels[i]})
-        shares.append(1 - tally[labels[i]] / len(near) if near else 0.0)
-    return winners, np.array(shares)
 
 
 @pytest.mark.parametrize("k", [1, 7, 32])
@@ -168,14 +158,13 @@ def test_knn_equals_its_naive_twin(k):
     parts = np.split(rng.permutation(60)[:55], [1, 3, 20, 22])
     offsets = np.concatenate([[0], np.cumsum([len(p) for p in parts])])
     federation = Federation("toy", 3, offsets, np.concatenate(parts), given)
-    out = estimate(federation, None, f"knn(k={k})", embeddings=points)
+    out = estimate(federation, None, f"knn(k={k}, ties=lowest)", embeddings=points)
     flagged = np.zeros(60, bool)
     for client, part in enumerate(parts):
-        winners, shares = naive_vote(points[part], given[part], k, 3)
+        votes, shares = naive.knn(points[part], given[part], 3, k, False, np.full(len(part), -1.0))
         np.testing.assert_allclose(out["estimate_issue_score"][part], shares, atol=1e-12)
-        for i, allowed in zip(part, winners, strict=True):
-            assert out["estimate_suggested_label"][i] in allowed
-        flagged[part] = out["estimate_suggested_label"][part] != given[part]
+        assert (out["estimate_suggested_label"][part] == votes).all()
+        flagged[part] = votes != given[part]
         assert out["estimate_client_level"][client] == pytest.approx(flagged[part].mean())
     assert (out["estimate_flagged"] == flagged).all()
 
@@ -186,29 +175,22 @@ def test_neighbors_grow_with_the_client():
 
 
 def test_knn_equals_the_authors_code():
-    with np.load(GOLDEN / "fedln.npz", allow_pickle=False) as golden:
-        points, labels = golden["knn_features"], golden["knn_labels"]
-        federation = Federation("toy", 10, np.array([0, len(labels)]), np.arange(len(labels)), labels)
-        for k in (1, 5, 10, 100):
-            spec = f"knn(k={k}, include_self=true, ties=lowest)"
-            out = estimate(federation, None, spec, embeddings=points)
-            assert (out["estimate_suggested_label"] == golden[f"knn_k{k}_pred"]).all()
-            assert out["estimate_client_level"][0] == pytest.approx(golden[f"knn_k{k}_est"])
+    golden = naive.golden("fedln")
+    points, labels = golden["knn_features"], golden["knn_labels"]
+    federation = Federation("toy", 10, np.array([0, len(labels)]), np.arange(len(labels)), labels)
+    for k in (1, 5, 10, 100):
+        out = estimate(federation, None, f"knn(k={k}, include_self=true, ties=lowest)", embeddings=points)
+        assert (out["estimate_suggested_label"] == golden[f"knn_k{k}_pred"]).all()
+        assert out["estimate_client_level"][0] == pytest.approx(golden[f"knn_k{k}_est"])
 
 
 # ---- confident learning
 def naive_level(probabilities, labels):
     """Return the off-diagonal share of the joint of one client, in plain loops (Northcutt 2021, eqs. 1 to 3)."""
-    classes = probabilities.shape[1]
-    limits = [probabilities[labels == j, j].mean() if (labels == j).any() else 9 for j in range(classes)]
-    counts = np.zeros((classes, classes))
-    for p, y in zip(probabilities, labels, strict=True):
-        sure = [j for j in range(classes) if p[j] >= limits[j] - 1e-6]
-        if sure:
-            counts[sure[0] if len(sure) == 1 else p.argmax(), y] += 1
+    counts = naive.count_matrix(probabilities, labels, naive.class_thresholds(probabilities, labels), least_diagonal=0)
     overall = 1 - counts.trace() / max(counts.sum(), 1)
     wrong = 0.0
-    for j in range(classes):
+    for j in range(len(counts)):
         column = counts[:, j].sum()
         wrong += np.sum(labels == j) * (1 - counts[j, j] / column if column else overall)
     return wrong / len(labels)
@@ -337,17 +319,14 @@ def test_a_new_judgment_replaces_the_old_one():
 
 
 # ---- mistakes
-@pytest.mark.parametrize(
-    ("spec", "options", "says"),
-    [
-        ("knn", {"probabilities": np.full((1438, 10), 0.1)}, "`probabilities`: knn does not use it"),
-        ("confident", {"embeddings": np.zeros((1438, 2))}, "`embeddings`: confident does not use it"),
-        ("knn", {"embeddings": np.zeros((1437, 2))}, "`embeddings` has 1,437 rows, the federation 1,438"),
-        ("knn", {"embeddings": np.full((1438, 2), np.nan)}, "no finite row for sample"),
-        ("confident", {"probabilities": np.full((1438, 9), 1 / 9)}, "has 9 columns; expected 10"),
-        ("loss", {"probabilities": np.full((1438, 10), 0.3)}, "are they logits?"),
-    ],
-)
+@pytest.mark.parametrize(("spec", "options", "says"), [
+    ("knn", {"probabilities": np.full((1438, 10), 0.1)}, "`probabilities`: knn does not use it"),
+    ("confident", {"embeddings": np.zeros((1438, 2))}, "`embeddings`: confident does not use it"),
+    ("knn", {"embeddings": np.zeros((1437, 2))}, "`embeddings` has 1,437 rows, the federation 1,438"),
+    ("knn", {"embeddings": np.full((1438, 2), np.nan)}, "no finite row for sample"),
+    ("confident", {"probabilities": np.full((1438, 9), 1 / 9)}, "has 9 columns; expected 10"),
+    ("loss", {"probabilities": np.full((1438, 10), 0.3)}, "are they logits?"),
+])  # fmt: skip
 def test_invalid_parameters_are_refused(spec, options, says):
     with pytest.raises(InputError) as error:
         found(noisy(), spec, **options)

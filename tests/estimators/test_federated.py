@@ -35,14 +35,6 @@ CASES = [
 ]  # fmt: skip
 
 
-@pytest.fixture(scope="module", autouse=True)
-def few_draws():
-    """The bootstrap of `em`, in both forms alike, takes most of its time."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(likelihood, "DRAWS", 20)
-        yield
-
-
 @cache
 def world():
     """Return (federation, digits): six clients of very different size, one of a single sample and one of one class."""

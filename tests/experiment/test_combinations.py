@@ -17,29 +17,20 @@ from fnlkit.core import registry
 from fnlkit.core.errors import InputError
 from fnlkit.experiment import Experiment, Settings
 from fnlkit.experiment.crossfit import make_experiment
+from tests.toy import Net
 
 
-class Normed(nn.Module):
+class Normed(Net):
     """A network with everything that a part may ask of one: batch norm, features, their width."""
 
     width = 6
 
     def __init__(self, classes):
-        super().__init__()
-        self.hidden, self.norm, self.output = (
-            nn.Linear(108, self.width),
-            nn.BatchNorm1d(self.width),
-            nn.Linear(self.width, classes),
-        )
+        nn.Module.__init__(self)
+        self.hidden, self.norm, self.output = nn.Linear(108, 6), nn.BatchNorm1d(6), nn.Linear(6, classes)
 
     def features(self, x):
         return self.norm(self.hidden(x.flatten(1))).relu()
-
-    def classify(self, features):
-        return self.output(features)
-
-    def forward(self, x):
-        return self.classify(self.features(x))
 
 
 def normed(*, input_shape, classes):

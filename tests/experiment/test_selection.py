@@ -149,17 +149,14 @@ def test_a_stage_begins_the_first_peak_anew():
     assert run.meta["selection"]["stage"] == run.history[-1]["stage"] != run.history[0]["stage"]
 
 
-@pytest.mark.parametrize(
-    ("values", "option"),
-    [
-        ({"select": "nonsense"}, "criterion"),
-        ({"select": "nes(patience=0)"}, "patience"),
-        ({"patience": 3}, "`patience`"),
-        ({"select": "best-holdout", "method": "local"}, "`select`"),
-        ({"select": "best-holdout", "patience": 3, "method": "fedcorr"}, "`patience`"),
-        ({"select": "best-holdout", "protect": "secagg"}, "`select`"),
-    ],
-)
+@pytest.mark.parametrize(("values", "option"), [
+    ({"select": "nonsense"}, "criterion"),
+    ({"select": "nes(patience=0)"}, "patience"),
+    ({"patience": 3}, "`patience`"),
+    ({"select": "best-holdout", "method": "local"}, "`select`"),
+    ({"select": "best-holdout", "patience": 3, "method": "fedcorr"}, "`patience`"),
+    ({"select": "best-holdout", "protect": "secagg"}, "`select`"),
+])  # fmt: skip
 def test_combinations_that_cannot_work_are_refused(values, option):
     with pytest.raises(InputError, match=option):
         Experiment(*held_out(), settings(**values), engine="sequential", privacy_key=bytes(32))

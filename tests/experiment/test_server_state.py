@@ -153,17 +153,10 @@ def test_weights_of_rounds_before_an_interruption_cannot_be_read(kind, name, par
         finish(*problem(), chosen, resume=run)
 
 
-@pytest.mark.parametrize(
-    ("kind", "name", "noted"),
-    [
-        ("method", "unsaved", 1),
-        ("selector", "Forgetful", 1),
-        ("optimizer", "hidden", 1),
-        ("method", "average", 0),
-        ("selector", "Turning", 0),
-        ("optimizer", "momentum", 0),
-    ],
-)
+@pytest.mark.parametrize(("kind", "name", "noted"), [
+    ("method", "unsaved", 1), ("selector", "Forgetful", 1), ("optimizer", "hidden", 1),
+    ("method", "average", 0), ("selector", "Turning", 0), ("optimizer", "momentum", 0),
+])  # fmt: skip
 def test_a_run_that_cannot_be_resumed_has_a_note_after_two_rounds(kind, name, noted, part):
     experiment = Experiment(*problem(), settings(rounds=3, **{kind: part(name)}), engine="sequential")
     notes = []

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import fnlkit as library
-from fnlkit import models
 from fnlkit.artifacts.run import Run
 from fnlkit.core.errors import InputError
 from fnlkit.federated.client.scaling import moments, pool_moments
@@ -57,21 +56,6 @@ def test_standardize_none_leaves_them_as_they_are(cancer):
     done = succeed(f"fnlkit partition --dataset d.npz --clients 8 | fnlkit train {options} -o raw.pt", cancer)
     run = Run.read(str(cancer / "raw.pt"))
     assert not run.meta["samples"]["mean"] and "moments" not in run.traffic.sent and "sent the count" not in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("shape", "kind", "name"),
-    [
-        ((4000,), "vector", "mlp"),
-        ((8000,), "wave", "audio"),
-        ((1, 64, 64), "wave", "audio"),
-        ((1, 64, 98), "image", "resnet18"),
-        ((1, 64, 98), None, "audio"),
-        ((8000,), None, "audio"),
-    ],
-)
-def test_auto_chooses_by_the_declared_kind(shape, kind, name):
-    assert models.auto(shape, kind) == name
 
 
 def test_embeddings_that_are_no_numbers_are_refused(cancer):

@@ -80,18 +80,15 @@ def test_no_order_changes_a_bit(seed, m, people, classes):
     assert np.array_equal(third.posterior, found.posterior) and third.rounds == found.rounds
 
 
-@pytest.mark.parametrize(
-    ("votes", "message"),
-    [
-        (([0, 2], [0, 0], [0, 1]), "`samples`: 1 of 3 samples have no vote"),
-        (([0, 3], [0, 0], [0, 1]), "`samples`"),
-        (([0, 1], [0, 2], [0, 1]), "`annotators`"),
-        (([0, 1], [0, 0], [0, -1]), "`labels`"),
-        (([0, 1], [0], [0, 1]), "`annotators`"),
-        (([], [], []), "no vote"),
-        (([0.5, 1], [0, 0], [0, 1]), "`samples`"),
-    ],
-)
+@pytest.mark.parametrize(("votes", "message"), [
+    (([0, 2], [0, 0], [0, 1]), "`samples`: 1 of 3 samples have no vote"),
+    (([0, 3], [0, 0], [0, 1]), "`samples`"),
+    (([0, 1], [0, 2], [0, 1]), "`annotators`"),
+    (([0, 1], [0, 0], [0, -1]), "`labels`"),
+    (([0, 1], [0], [0, 1]), "`annotators`"),
+    (([], [], []), "no vote"),
+    (([0.5, 1], [0, 0], [0, 1]), "`samples`"),
+])  # fmt: skip
 def test_votes_that_do_not_fit_are_refused(votes, message):
     with pytest.raises(InputError, match=message):
         dawid_skene(*votes, size=3, people=2, classes=2)

@@ -2,7 +2,6 @@
 
 import warnings
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +14,7 @@ from fnlkit.core.errors import InputError
 from fnlkit.kernels.learning import learn_matrix
 from fnlkit.kernels.mixture import gaussians, higher_group, lower_probability, two_components
 from fnlkit.kernels.neighbors import nearest, nearest_in_lists
+from tests.naive import golden
 
 SETTINGS = {"default": {}, "dividemix": {"steps": 10, "tolerance": 1e-2, "ridge": 5e-4}, "one step": {"steps": 1}}
 
@@ -124,17 +124,10 @@ def test_no_samples_and_no_steps_change_nothing():
     assert np.array_equal(learn_matrix(np.eye(3), p, labels, steps=0, **options), np.eye(3))
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"values": np.eye(2)},
-        {"labels": np.array([0, 1])},
-        {"labels": np.full(4, 3)},
-        {"labels": np.array([0.0, 0.7, 1.0, 2.0])},
-        {"factor": np.ones(3)},
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("change", [
+    {"values": np.eye(2)}, {"labels": np.array([0, 1])}, {"labels": np.full(4, 3)}, {"labels": np.array([0.0, 0.7, 1.0, 2.0])},
+    {"factor": np.ones(3)},
+], ids=str)  # fmt: skip
 def test_arguments_that_do_not_fit(change):
     p, labels = data(4, 3)
     given = {"values": np.eye(3), "probabilities": p, "labels": labels, "base": np.eye(3)} | change
@@ -170,16 +163,10 @@ def test_every_row_must_be_a_distribution(check, dtype, classes):
 
 
 # ---- the kernels against recorded results of the authors' own functions (tests/golden)
-FOLDER = Path(__file__).parents[1] / "golden"
-
-
-@pytest.fixture(scope="module")
-def golden():
-    return lambda name: np.load(FOLDER / f"{name}.npz", allow_pickle=False)
 
 
 @pytest.mark.parametrize("case", ["a_k20", "a_k5", "c_k20", "d_k20", "e_k20", "f_k2", "g_k3"])
-def test_lid_is_fedcorrs(golden, case):
+def test_lid_is_fedcorrs(case):
     # Case b has another reference set than the client's own points, which FedCorr never uses.
     record, (name, k) = golden("lid_fedcorr"), case.split("_k")
     got = kernels.lid(record[f"{name}_X"], k=int(k), variant="fedcorr")
@@ -187,7 +174,7 @@ def test_lid_is_fedcorrs(golden, case):
 
 
 @pytest.mark.parametrize("case", "ABCDEF")
-def test_counts_are_cleanlabs_and_fedefcs(golden, case):
+def test_counts_are_cleanlabs_and_fedefcs(case):
     record = golden("count_matrix_cleanlab_fedefc")
     probs, labels = record[f"{case}_pred_probs"], record[f"{case}_labels"]
     np.testing.assert_allclose(kernels.class_thresholds(probs, labels), record[f"{case}_thresholds"], rtol=1e-12)
@@ -200,7 +187,7 @@ def test_counts_are_cleanlabs_and_fedefcs(golden, case):
         assert (calibrated.T != expected).sum() <= (4 if case == "F" else 0)
 
 
-def test_votes_of_ties_and_of_missing_classes(golden):
+def test_votes_of_ties_and_of_missing_classes():
     record = golden("fedln")
     votes, _ = kernels.knn_vote(record["tie_features"], record["tie_labels"], k=2, include_self=True, ties="lowest")
     np.testing.assert_array_equal(votes, record["tie_k2_pred"])

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from fnlkit.core.errors import InputError
 from fnlkit.federated.client.client import Batch
 from fnlkit.federated.client.losses import exchanged
-from fnlkit.federated.client.training import plan
+from fnlkit.federated.client.training import Fit, plan
 from fnlkit.kernels.streams import stream
 from fnlkit.methods.warmup import forgotten
 from fnlkit.models.dropout import Dropout2d
@@ -50,7 +50,7 @@ def test_a_round_is_two_optimizers_that_exchange_samples():
     fed, after, _ = train(method="coteaching(forget=0.5, ramp=1)", rounds=1, count=1, fraction=1.0)
     _, start = toy(network=fitting(Net, "coteaching"), count=1)
     start.network.load(start.weights)
-    client, fit = fed.members[0], fed_fit()
+    client, fit = fed.members[0], Fit(epochs=2, lr=0.1, batch_size=20)
     nets = [start.network.module.first, start.network.module.second]
     optimizers = [torch.optim.SGD(net.parameters(), lr=fit.lr, momentum=fit.momentum) for net in nets]
     for indices in plan(len(client), fit, seed=0, round=0, client=0).order:
@@ -66,12 +66,6 @@ def test_a_round_is_two_optimizers_that_exchange_samples():
             opt.step()
     by_hand = torch.cat([p.detach().flatten() for net in nets for p in net.parameters()])
     torch.testing.assert_close(after.weights, by_hand, rtol=0, atol=1e-12)
-
-
-def fed_fit():
-    from fnlkit.federated.client.training import Fit
-
-    return Fit(epochs=2, lr=0.1, batch_size=20)
 
 
 def test_a_pair_predicts_by_the_mean_of_its_probabilities():

@@ -19,7 +19,7 @@ def train(people=None, rounds=8, **settings):
         models.append(model)
         return cufit(clients, model, *parts, rounds=rounds, **settings)
 
-    fed, _, steps = run(program, people=people, rounds=rounds)
+    fed, _, steps = run(program, people=people or clients(count=6), rounds=rounds)
     return list(fed.members), [*models, *(step.model for step in steps)]
 
 

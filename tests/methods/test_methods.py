@@ -18,7 +18,7 @@ from fnlkit.federated.client.training import Fit
 from fnlkit.federated.engines import make
 from fnlkit.methods import feddpcont, fedefc, flr, na_fedavg, prestopping
 from fnlkit.methods.fedavg import Round, fedavg
-from tests.toy import CLASSES, FEATURES, IN_SESSION, Net, clients, fitting, public
+from tests.toy import CLASSES, FEATURES, IN_SESSION, Net, clients, fitting, program, public, toy
 
 SHORT = Fit(epochs=1, lr=0.1, batch_size=20)
 FEW, SOON = 8, 6
@@ -91,12 +91,8 @@ def run(method, *, people=None, rounds=8, optimizer="fedavg", engine="sequential
         network = Network((fitting(Net, method) if isinstance(method, str) else Net)(), dtype=torch.float64)
     fed = make(engine, people, network, people[0].inputs, seed=seed)
     fed.public, fed.sends = public(), Plan.of(Settings(method=method)).sends if isinstance(method, str) else None
-    opt = registry.optimizer(optimizer, fit or Fit(epochs=2, lr=0.1, batch_size=20))
-    model = Model(network, network.flat.clone())
-    program = (registry.method(method) if isinstance(method, str) else method)(
-        fed, model, opt, registry.selector("uniform", 0.5), rounds=rounds
-    )
-    steps = list(program)
+    fit, model = fit or Fit(epochs=2, lr=0.1, batch_size=20), Model(network, network.flat.clone())
+    steps = list(program(method, fed, model, rounds=rounds, fit=fit, optimizer=optimizer))
     fed.close()
     return fed, steps[-1].model, steps
 
@@ -179,10 +175,7 @@ def test_a_program_replays_on_its_log_without_any_client(method):
     again.replay(fed.log)
     again.public = public()
     again.engine.run = None
-    model = Model(fed.network, fed.network.flat.clone())
-    opt = registry.optimizer("fedavg", SHORT)
-    program = registry.method(method)(again, model, opt, registry.selector("uniform", 0.5), rounds=SOON)
-    replayed = list(program)
+    replayed = list(program(method, again, Model(fed.network, fed.network.flat.clone()), rounds=SOON, fit=SHORT))
     assert len(replayed) == len(steps) and not again.unread
     for old, new in zip(steps, replayed, strict=True):
         assert new.stage == old.stage
@@ -443,12 +436,8 @@ def test_mistakes_are_named(method, says):
 
 
 def test_a_missing_embedding_is_named():
-    people = clients()
-    fed = make("sequential", people, Network(Net(), dtype=torch.float64), people[0].inputs)
-    opt = registry.optimizer("fedavg", Fit())
-    model = Model(fed.network, fed.network.flat.clone())
     with pytest.raises(InputError, match="embedding"):
-        next(registry.method("nnc")(fed, model, opt, registry.selector("uniform", 0.5), rounds=2))
+        next(program("nnc", *toy(), rounds=2, fit=SHORT))
 
 
 def test_requirements_of_methods():

@@ -93,11 +93,9 @@ def must_be_close(method, kind, missed):
     assert run(method, kind, missed=missed)[0] >= min(without, accuracy) - TOLERANCE, (kind, missed)
 
 
-# Without --slow, a method with a round that votes; test_fedsums.py misses rounds that sum, test_replies.py some that score.
-CASES = [pytest.param(method, marks=() if method == "nnc" else pytest.mark.slow) for method in ("fedavg", *STAGED)]
-
-
-@pytest.mark.parametrize("method", CASES)
+# Without --slow, test_fedsums.py misses rounds that sum, and test_replies.py those that vote, score, prune or estimate.
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ("fedavg", *STAGED))
 def test_a_missed_round_costs_no_more_than_the_client(method):
     """A client with right labels misses a round of each kind; one with wrong labels a stage's only round."""
     found = positions(complete(method, "clean")[2])

@@ -178,11 +178,9 @@ ROWS = [  # Kim 2024: Section 2, Tables 3, 5, 6, 7, Figure 8, appendix E.5
 def test_presets_equal_the_settings_of_their_papers(row):
     name, dataset, clients, scheme, noise, rate, told = row
     said, options = presets.describe(name), presets.load_preset(name)
-    steps = [f"partition --clients {clients} --scheme {scheme!r}", f"inject-noise --noise {noise!r}"]
-    # FedDPCont corrupts first and partitions what clients then see.
-    assert said["steps"] == (steps[::-1] if name.startswith("feddpcont") else steps)
+    first = "noise" if name.startswith("feddpcont") else "partition"  # of what clients then see
+    assert steps_of(name) == (first, clients, parse(scheme), parse(noise))
     assert said["dataset"] == dataset and options["lr"] == rate and options["fraction"] == 0.1 and options["epochs"] == 5
     assert parse(options["method"]).parameters.items() >= told.items()
-    assert str(parse(noise)) and str(parse(scheme))
     if name.startswith("flr/"):
         assert "R: 1000" in said["unstated"]

@@ -152,23 +152,20 @@ def test_a_run_that_met_long_names_and_reasons_can_be_read(tmp_path):
     assert all(row["reason"].isprintable() for row in run.rejected)
 
 
-@pytest.mark.parametrize(
-    ("value", "admitted"),
-    [
-        (torch.tensor([0, 3, 7]), [0, 3, 7]),
-        (torch.tensor([0, 3, 7], dtype=torch.int32), [0, 3, 7]),
-        ([1, 1, 1], [1, 1, 1]),
-        (np.ones(3, bool), [1, 1, 1]),
-        (torch.tensor([0, 3, 8]), None),  # the client has 7 samples
-        (torch.tensor([-1, 3, 7]), None),
-        (torch.tensor([1.0, 1.0, 1.0]), None),
-        (np.array([2**64 - 1] * 3, np.uint64), None),
-        ([2**70] * 3, None),
-        (torch.eye(3, dtype=torch.int64).to_sparse(), None),
-        (torch.ones(3, dtype=torch.int64)[None], None),
-        (None, None),
-    ],
-)
+@pytest.mark.parametrize(("value", "admitted"), [
+    (torch.tensor([0, 3, 7]), [0, 3, 7]),
+    (torch.tensor([0, 3, 7], dtype=torch.int32), [0, 3, 7]),
+    ([1, 1, 1], [1, 1, 1]),
+    (np.ones(3, bool), [1, 1, 1]),
+    (torch.tensor([0, 3, 8]), None),  # the client has 7 samples
+    (torch.tensor([-1, 3, 7]), None),
+    (torch.tensor([1.0, 1.0, 1.0]), None),
+    (np.array([2**64 - 1] * 3, np.uint64), None),
+    ([2**70] * 3, None),
+    (torch.eye(3, dtype=torch.int64).to_sparse(), None),
+    (torch.ones(3, dtype=torch.int64)[None], None),
+    (None, None),
+])  # fmt: skip
 def test_a_reply_is_converted_to_its_declared_type_or_refused(value, admitted):
     fed, model = toy(count=3)
     fed.sends, fed.sizes = {"counts": Sent("of labels", "once", (3,), "int64", low=0, high="n")}, torch.tensor([7.0, 7.0, 7.0])
@@ -192,16 +189,8 @@ def test_levels_of_clients_without_a_reply():
 
 
 ONLY_ROUNDS = {"take_truth", "vote", "keep_anchor_transition", "prune", "score_classes", "score_samples"}
-STAGED = (
-    "oracle",
-    "nnc(k=3)",
-    "nnc(k=3, usual=akd())",
-    "t-revision",
-    "confident-learning(local_epochs=1)",
-    "fednoro",
-    "na-fedavg",
-    "akd(source=logits)",
-)
+STAGED = ("oracle", "nnc(k=3)", "nnc(k=3, usual=akd())", "t-revision", "confident-learning(local_epochs=1)", "fednoro",
+          "na-fedavg", "akd(source=logits)")  # fmt: skip
 
 
 @pytest.mark.parametrize("method", STAGED)

@@ -437,18 +437,11 @@ def noisy_line(seed):
 @pytest.mark.parametrize(("mixup_in", "later"), [("all", 1.0), ("first", 0.0)])
 def test_fedcorr_whole(mixup_in, later):
     """Mixup, the adaptive proximal term, cumulative LID, both mixtures, relabeling and kappa, against plain loops."""
-    fit = Fit(epochs=2, batch_size=4, lr=0.3, momentum=0.5)
-    expected, labels, lid, seen = fedcorr_by_hand(noisy_line(27), np.array([0.3, -0.1]), fit, seed=0, later=later)
-    weights, fed, steps = worked(
-        f"fedcorr(iterations=2, finetune_rounds=2, usual_rounds=2, clean_level={NOISY_HALF}, mixup_in={mixup_in})",
-        noisy_line(27),
-        w=(0.3, -0.1),
-        rounds=6,
-        epochs=2,
-        batch_size=4,
-        lr=0.3,
-        momentum=0.5,
-    )
+    local = {"epochs": 2, "batch_size": 4, "lr": 0.3, "momentum": 0.5}
+    fit, start = Fit(**local), (0.3, -0.1)
+    expected, labels, lid, seen = fedcorr_by_hand(noisy_line(27), np.array(start), fit, seed=0, later=later)
+    stages = f"iterations=2, finetune_rounds=2, usual_rounds=2, clean_level={NOISY_HALF}, mixup_in={mixup_in}"
+    weights, fed, steps = worked(f"fedcorr({stages})", noisy_line(27), w=start, rounds=6, **local)
     # The example exercises what it is for: another split each time, labels changed, one noisy client in fine-tuning.
     assert seen["relabeled"] > 5 and all(0 < n.sum() < 8 for n in seen["noisy"])
     assert 0 < ((seen["mu"][1] > 0) & (seen["mu"][1] <= NOISY_HALF)).sum() and (seen["mu"][1] > NOISY_HALF).any()
