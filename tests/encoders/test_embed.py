@@ -198,20 +198,17 @@ def test_a_backbone_of_the_users_is_called_by_name():
     assert embed(images(), f"{__name__}:own(scale=2)").shape == (7, 2)
 
 
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        ("pcaa", "did you mean 'pca'"),
-        ("pca(dims=3)", "did you mean 'dim'"),
-        ("pca(dim=0)", "at least 1"),
-        ("pca(dim=8)", "1 to 7"),
-        ("torchvision(name=resnet19)", "did you mean 'resnet1"),
-        ("torchvision", r"no weights at .*resnet18-.*\.pth"),
-        ("torchvision(weights='missing.pth')", "no weights at missing.pth"),
-        ("test_embed:broken", "not finite"),
-        ("test_embed:short", "expected \\(n, d\\)"),
-    ],
-)
+@pytest.mark.parametrize(("spec", "message"), [
+    ("pcaa", "did you mean 'pca'"),
+    ("pca(dims=3)", "did you mean 'dim'"),
+    ("pca(dim=0)", "at least 1"),
+    ("pca(dim=8)", "1 to 7"),
+    ("torchvision(name=resnet19)", "did you mean 'resnet1"),
+    ("torchvision", r"no weights at .*resnet18-.*\.pth"),
+    ("torchvision(weights='missing.pth')", "no weights at missing.pth"),
+    ("test_embed:broken", "not finite"),
+    ("test_embed:short", "expected \\(n, d\\)"),
+])  # fmt: skip
 def test_mistakes_are_named(spec, message, tmp_path, monkeypatch):
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     with pytest.raises(InputError, match=message):

@@ -193,32 +193,26 @@ def test_threads_give_the_same_bytes():
         assert len(set(pool.map(run, range(4)))) == 1
 
 
-@pytest.mark.parametrize(
-    "change, words",
-    [
-        ({"net": ("resnet18", 3, 10)}, "other networks"),
-        ({"net": ("lenet5", 2, 10)}, "1 or 3"),
-        ({"theta": np.zeros(5, np.float32)}, "62,006"),
-        ({"x": np.zeros((4, 20, 20, 3), np.uint8)}, "28 ... 32"),
-        ({"y": np.array([0, 1, 2, 10])}, "0 ... 9"),
-        ({"y": np.array([0, 1, 2])}, "one label per sample"),
-        ({"order": np.array([[0, 4]])}, "`order`"),
-        ({"offset": np.array([-1])}, "`offset`"),
-        ({"steps": FusedSteps(0.1, linear=np.zeros((1, 5), np.float32))}, "`linear`"),
-        ({"steps": FusedSteps(0.1, optimizer="lion")}, "sgd or adam"),
-        ({"std": (0.1, 0.2, 0.3)}, "passed together"),
-        ({"mean": (0.1, 0.2, 0.3), "std": (0.0, 0.2, 0.3)}, "positive"),
-        ({"targets": {"soft": np.zeros((4, 3))}}, "`soft`"),
-        ({"targets": {"keep": np.zeros(3)}}, "`keep`"),
-        ({"augment": FusedAugment(shift=np.full((1, 1, 2, 2), 9), pad=4)}, "0 ... 8"),
-        ({"augment": FusedAugment(partner=np.array([[[0, 5]]]), share=np.ones((1, 1)))}, "columns"),
-        (
-            {"order": np.array([[0, -1]]), "augment": FusedAugment(partner=np.ones((1, 1, 2), int), share=np.ones((1, 1)))},
-            "empty place",
-        ),
-    ],
-    ids=lambda value: "" if isinstance(value, dict) else value,
-)
+@pytest.mark.parametrize("change, words", [
+    ({"net": ("resnet18", 3, 10)}, "other networks"),
+    ({"net": ("lenet5", 2, 10)}, "1 or 3"),
+    ({"theta": np.zeros(5, np.float32)}, "62,006"),
+    ({"x": np.zeros((4, 20, 20, 3), np.uint8)}, "28 ... 32"),
+    ({"y": np.array([0, 1, 2, 10])}, "0 ... 9"),
+    ({"y": np.array([0, 1, 2])}, "one label per sample"),
+    ({"order": np.array([[0, 4]])}, "`order`"),
+    ({"offset": np.array([-1])}, "`offset`"),
+    ({"steps": FusedSteps(0.1, linear=np.zeros((1, 5), np.float32))}, "`linear`"),
+    ({"steps": FusedSteps(0.1, optimizer="lion")}, "sgd or adam"),
+    ({"std": (0.1, 0.2, 0.3)}, "passed together"),
+    ({"mean": (0.1, 0.2, 0.3), "std": (0.0, 0.2, 0.3)}, "positive"),
+    ({"targets": {"soft": np.zeros((4, 3))}}, "`soft`"),
+    ({"targets": {"keep": np.zeros(3)}}, "`keep`"),
+    ({"augment": FusedAugment(shift=np.full((1, 1, 2, 2), 9), pad=4)}, "0 ... 8"),
+    ({"augment": FusedAugment(partner=np.array([[[0, 5]]]), share=np.ones((1, 1)))}, "columns"),
+    ({"order": np.array([[0, -1]]), "augment": FusedAugment(partner=np.ones((1, 1, 2), int), share=np.ones((1, 1)))},
+     "empty place"),
+], ids=lambda value: "" if isinstance(value, dict) else value)  # fmt: skip
 def test_mistakes_are_named(change, words):
     theta, x = np.zeros(62006, np.float32), np.zeros((4, 32, 32, 3), np.uint8)
     good = {"net": LENET, "theta": theta, "x": x, "y": np.arange(4), "order": np.array([[0, 1]]), "steps": FusedSteps(0.1)}

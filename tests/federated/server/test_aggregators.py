@@ -18,16 +18,8 @@ pytestmark = pytest.mark.smoke
 
 K, P = 9, 13
 SLOTS = [("a", 0, 8, (8,)), ("b", 8, 13, (5,))]
-WITHSTAND = (
-    "median",
-    "trimmed-mean(share=0.25)",
-    "krum(f=2)",
-    "multi-krum(f=2)",
-    "rfa",
-    "arfl",
-    "norm-clipping",
-    "daagg(clean=[0, 1])",
-)
+WITHSTAND = ("median", "trimmed-mean(share=0.25)", "krum(f=2)", "multi-krum(f=2)", "rfa", "arfl", "norm-clipping",
+             "daagg(clean=[0, 1])")  # fmt: skip
 
 
 def cohort(seed=0, bad=0):

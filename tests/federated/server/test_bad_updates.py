@@ -24,44 +24,32 @@ mlp = partial(build, "mlp(hidden=[12])", input_shape=(toy.FEATURES,), classes=to
 BAD, COHORT = 2, [0, 1, 2, 4]
 
 
-def spoiled(weights, kind):
-    """Return what a broken or hostile client would reply after local training."""
-    first = torch.zeros(len(weights), dtype=torch.bool)
-    first[0] = True
-    return {
-        "nan": {"weights": torch.where(first, torch.nan, weights)},
-        "infinite": {"weights": torch.where(first, torch.inf, weights)},
-        "minus infinite": {"weights": torch.where(first, -torch.inf, weights)},
-        "shorter": {"weights": weights[:-1]},
-        "one for all": {"weights": weights[:1]},
-        "a row": {"weights": weights[None]},
-        "half precision": {"weights": weights.half()},
-        "integers": {"weights": weights.long()},
-        "text": {"weights": "0.1 0.2"},
-        "nothing": {"weights": None},
-        "extra": {"weights": weights, "labels": torch.arange(3)},
-        "raises": 1 / 0 if kind == "raises" else None,
-    }[kind]
+def with_first(weights, value):
+    return torch.where(torch.arange(len(weights)) == 0, value, weights)
 
 
-REASONS = {
-    "nan": "'weights' has NaN entries",
-    "infinite": "'weights' has infinite entries",
-    "minus infinite": "'weights' has infinite entries",
-    "shorter": "'weights' is (159,) torch.float",
-    "one for all": "'weights' is (1,) torch.float",
-    "a row": "'weights' is (1, 160) torch.float",
-    "half precision": "'weights' is (160,) torch.float16, expected (160,)",
-    "integers": "'weights' is (160,) torch.int64, expected",
-    "text": "'weights' is str, expected an array",
-    "nothing": "'weights' is NoneType, expected an array",
-    "extra": "sent unexpected 'labels'",
-    "raises": "failed: ZeroDivisionError",
+# What a broken or hostile client replies in place of its weights after local training, and the reason of the refusal.
+UPDATES = {
+    "nan": (lambda weights: with_first(weights, torch.nan), "'weights' has NaN entries"),
+    "infinite": (lambda weights: with_first(weights, torch.inf), "'weights' has infinite entries"),
+    "minus infinite": (lambda weights: with_first(weights, -torch.inf), "'weights' has infinite entries"),
+    "shorter": (lambda weights: weights[:-1], "'weights' is (159,) torch.float"),
+    "one for all": (lambda weights: weights[:1], "'weights' is (1,) torch.float"),
+    "a row": (lambda weights: weights[None], "'weights' is (1, 160) torch.float"),
+    "half precision": (torch.Tensor.half, "'weights' is (160,) torch.float16, expected (160,)"),
+    "integers": (torch.Tensor.long, "'weights' is (160,) torch.int64, expected"),
+    "text": (lambda weights: "0.1 0.2", "'weights' is str, expected an array"),
+    "nothing": (lambda weights: None, "'weights' is NoneType, expected an array"),
+    "extra": (lambda weights: weights, "sent unexpected 'labels'"),
+    "raises": (lambda weights: 1 / 0, "failed: ZeroDivisionError"),
 }
+REASONS = {kind: reason for kind, (_, reason) in UPDATES.items()}
 
 
 def spoil(client, model, received, *, kind, bad=(BAD,)):
-    return spoiled(model.weights, kind) if client.id in bad else None
+    if client.id in bad:
+        extra = {"labels": torch.arange(3)} if kind == "extra" else {}
+        return {"weights": UPDATES[kind][0](model.weights), **extra}
 
 
 def misses(client, model, received):

@@ -16,16 +16,10 @@ from fnlkit.simulate.noise import MODELS, Corruption, inject, mean_requested_tra
 pytestmark = pytest.mark.smoke
 
 GLOBAL = [
-    "symmetric(eta=0.4)",
-    "symmetric(eta=0.4, include_true=true)",
-    "pairflip(eta=0.45)",
-    "asymmetric(eta=0.4, map=cifar10)",
-    "random(eta=0.3)",
-    "sparse(level=0.4, sparsity=0.8)",
+    "symmetric(eta=0.4)", "symmetric(eta=0.4, include_true=true)", "pairflip(eta=0.45)", "asymmetric(eta=0.4, map=cifar10)",
+    "random(eta=0.3)", "instance(eta=0.4)", "sparse(level=0.4, sparsity=0.8)", "sparse(level=0.3, sparsity=1)",
     "sparse(level=0.4, sparsity=0.8, construction=fedln-code)",
-    "sparse(level=0.3, sparsity=1)",
-    "instance(eta=0.4)",
-]
+]  # fmt: skip
 CLIENTS = [
     "clients(rho=0.6, tau=0.5)",
     "clients(rho=0.6, tau=0.5, exact=true)",
@@ -111,19 +105,11 @@ def test_achieved_noise_of_every_client_is_within_bounds(spec):
     assert facts["transition_error"] < 0.03
 
 
-@pytest.mark.parametrize(
-    "spec",
-    [
-        "none",
-        "symmetric(eta=0)",
-        "pairflip(eta=0)",
-        "asymmetric(eta=0, map=cifar10)",
-        "instance(eta=0)",
-        "clients(rho=0)",
-    ]
-    + ["sparse(level=0)", "sparse(level=0, construction=fedln-code)", "sparse(level=0, sparsity=1)"]
-    + ["sparse(per_client=true, noisy_share=0)"],
-)
+@pytest.mark.parametrize("spec", [
+    "none", "symmetric(eta=0)", "pairflip(eta=0)", "asymmetric(eta=0, map=cifar10)", "instance(eta=0)", "clients(rho=0)",
+    "sparse(level=0)", "sparse(level=0, construction=fedln-code)", "sparse(level=0, sparsity=1)",
+    "sparse(per_client=true, noisy_share=0)",
+])  # fmt: skip
 def test_zero_noise_changes_nothing(spec):
     federation = noisy(spec)
     assert np.array_equal(federation.given, federation.true)
@@ -398,16 +384,13 @@ def test_models_of_the_user():
     assert "clients" in MODELS
 
 
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        ("clients(rho=2)", "'rho' is 2.0"),
-        ("sparse(level=0.95)", "keeps every class learnable; lower level or sparsity"),
-        ("sparse(noisy_share=0.5)", "go with per_client=true"),
-        ("labels", "needs 'path'"),
-        ('labels(path="nowhere.npy")', "nowhere.npy: no such file"),
-    ],
-)
+@pytest.mark.parametrize(("spec", "message"), [
+    ("clients(rho=2)", "'rho' is 2.0"),
+    ("sparse(level=0.95)", "keeps every class learnable; lower level or sparsity"),
+    ("sparse(noisy_share=0.5)", "go with per_client=true"),
+    ("labels", "needs 'path'"),
+    ('labels(path="nowhere.npy")', "nowhere.npy: no such file"),
+])  # fmt: skip
 def test_errors_name_a_remedy(spec, message):
     with pytest.raises(InputError) as error:
         noisy(spec)
