@@ -4,6 +4,10 @@ import numpy as np
 
 # Samples whose probabilities stay in the processor's cache.
 BLOCK = 4096
+# Steps whose differences L-BFGS keeps, and their least curvature in units of its bound.
+MEMORY, LEAST = 10, 0.1
+# A step that changes the log-likelihood by less is rounding.
+ROUNDING = 1e-12
 
 
 def logits_by_class(x: np.ndarray, head: np.ndarray) -> np.ndarray:
@@ -46,9 +50,12 @@ def gradient(x: np.ndarray, head: np.ndarray, labels: np.ndarray, likely: np.nda
 
 
 class Ascent:
-    """Nesterov's method with one matrix for all steps.
+    """L-BFGS without a line search.
 
-    The curvature of the log-likelihood is at most X'X / 2.  Source: Boehning 1992, Multinomial logistic regression algorithm.
+    The curvature of the log-likelihood is at most X'X / 2 (Boehning 1992, Multinomial logistic regression algorithm), so that a
+    step under this bound does not overshoot.  Differences of heads and gradients correct it, with at least `LEAST` of its
+    curvature along each of them, because the likelihood of noisy labels is not concave.
+    Sources: Liu, Nocedal 1989, On the limited memory BFGS method; Powell 1978 (damped differences).
 
     Parameters
     ----------
@@ -60,13 +67,37 @@ class Ascent:
 
     def __init__(self, products, classes, ridge):
         self.ridge = ridge
-        self.inverse = np.linalg.inv(0.5 * products + ridge * np.eye(len(products)))
-        self.head = self.point = np.zeros((len(products), classes))
-        self._momentum = 1.0
+        self.bound = 0.5 * products + ridge * np.eye(len(products))
+        self.inverse = np.linalg.inv(self.bound)
+        self.head = np.zeros((len(products), classes))
+        self._last = None
+        self._pairs = []
 
     def step(self, gradient: np.ndarray) -> None:
-        """Move by the gradient (d, C) at `point`."""
-        new = self.point - self.inverse @ (gradient + self.ridge * self.point)
-        momentum = (1 + np.sqrt(1 + 4 * self._momentum**2)) / 2
-        self.head, self.point = new, new + (self._momentum - 1) / momentum * (new - self.head)
-        self._momentum = momentum
+        """Move by the gradient (d, C) at `head`."""
+        gradient = gradient + self.ridge * self.head
+        if self._last is not None:
+            moved, change = self.head - self._last[0], gradient - self._last[1]
+            most = self.bound @ moved
+            curved, largest = np.vdot(moved, change), np.vdot(moved, most)
+            if curved < LEAST * largest:
+                keep = (1 - LEAST) * largest / (largest - curved)
+                change = keep * change + (1 - keep) * most
+            if largest > ROUNDING:
+                self._pairs = [*self._pairs, (moved, change)][-MEMORY:]
+        self._last = self.head, gradient
+        self.head = self.head - self._direction(gradient)
+
+    def _direction(self, gradient):
+        """Multiply the gradient by the estimated inverse of the curvature."""
+        factors, rest = [], gradient
+        for moved, change in reversed(self._pairs):
+            factors.append(np.vdot(moved, rest) / np.vdot(moved, change))
+            rest = rest - factors[-1] * change
+        direction = self.inverse @ rest
+        if self._pairs:  # the curvature is usually much smaller than its bound
+            moved, change = self._pairs[-1]
+            direction *= max(1.0, np.vdot(moved, change) / np.vdot(change, self.inverse @ change))
+        for (moved, change), factor in zip(self._pairs, reversed(factors), strict=True):
+            direction = direction + (factor - np.vdot(change, direction) / np.vdot(moved, change)) * moved
+        return direction

@@ -34,8 +34,6 @@ TEMPERATURES = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
 RIDGE, RIDGE_FOURIER = 15.0, 5.0
 # Updates of the matrices for each classifier.
 EM_STEPS = 3
-# Steps of the heads of the halves, which decide only whether the label model has class shares.
-CHOICE_STEPS = 30
 WHOLE = 2  # number of the part with all samples; 0 and 1 are the halves
 
 _SUMS: dict[str, Any] = {"summed": True, "sum_only": True}
@@ -277,7 +275,7 @@ class Sums:
         ascents = [Ascent(self.of_part(self.products, fit.part), self.classes, ridge) for fit in fits]
         gradients, ask = 0.0, partial(_reply_gradients, fits=fits, right=not known)
         for _ in range(steps):
-            points = np.stack([ascent.point for ascent in ascents])
+            points = np.stack([ascent.head for ascent in ascents])
             gradients = gradients + self._ask(ask, "gradients", heads=points, **known)[0]
             for ascent, each in zip(ascents, gradients, strict=True):
                 ascent.step(each)
@@ -356,7 +354,7 @@ def fedsums(
     label_model: bool = True,
     components: Components = -1,
     passes: Count = 3,
-    steps: Count = 60,
+    steps: Count = 20,
     ridge: Annotated[float, Range(open_low=True), Automatic()] = -1.0,
 ) -> "Generator[Round, None, Model]":
     """Solve a linear head and a model of the wrong labels from sums over all clients, without local training.
@@ -378,15 +376,16 @@ def fedsums(
     passes : int >= 1
         Updates of the Gaussian classifier.  More passes drift from classes to clusters.
     steps : int >= 1
-        Steps of the head, with Nesterov's method and Boehning's bound of the curvature.
+        Steps of the head, with L-BFGS and Boehning's bound of the curvature.
     ridge : float > 0, or -1
         Penalty of the head: ridge / 2 times its squared entries.  Default: -1, which is 15, and 5 with Fourier features.
 
     Notes
     -----
     Class shares of each client in q help if clients have few true classes, and harm if clients have few given labels.  Both
-    label models and their heads (at most 30 steps) are computed from half of each client's samples.  The one under which the
-    labels of the other half are more likely is then computed from all samples.
+    label models and their heads are computed from all samples and from each half of each client's samples.  The choice is the
+    label model under which the given labels of the other half are more likely.  All are computed together: a client sends 36
+    messages by default, and one more with Fourier features.
 
     Clients send changes of their sums since their last reply, so that the sums of a client that misses a step remain in those
     of the server.  Clients correct their labels to the most likely class at the end.
@@ -408,15 +407,14 @@ def fedsums(
         head = sums.fit_heads((WHOLE_FIT,), steps, ridge)[0]
         model = yield from _only(sums.finish(head, {}, WHOLE_FIT))
         return model
-    halves = tuple(Fit(part, shares) for shares in (False, True) for part in (0, 1))
-    counts = sums.fit_label_models(halves, passes)
-    heads = sums.fit_heads(halves, min(steps, CHOICE_STEPS), ridge, counts=counts)
-    scores = sums.held_out_likelihoods(halves, heads, counts).reshape(2, 2).sum(1)
-    fit = Fit(WHOLE, bool(scores[1] > scores[0]))
-    counts = sums.fit_label_models((fit,), passes)
-    head = sums.fit_heads((fit,), steps, ridge, counts=counts)[0]
-    report = {"common_transition": noise.common_matrix(counts[0]), "class_shares": fit.shares}
-    model = yield from _only(sums.finish(head, report, fit, counts=counts))
+    fits = tuple(Fit(part, shares) for part in (0, 1, WHOLE) for shares in (False, True))
+    counts = sums.fit_label_models(fits, passes)
+    heads = sums.fit_heads(fits, steps, ridge, counts=counts)
+    scores = sums.held_out_likelihoods(fits[:4], heads[:4], counts[:4]).reshape(2, 2).sum(0)
+    best = 4 + int(scores[1] > scores[0])
+    fit, head, counts = fits[best], heads[best], counts[best]
+    report = {"common_transition": noise.common_matrix(counts), "class_shares": fit.shares}
+    model = yield from _only(sums.finish(head, report, fit, counts=counts[None]))
     return model
 
 

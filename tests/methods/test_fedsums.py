@@ -10,6 +10,7 @@ from scipy.optimize import brentq, minimize
 import fnlkit
 from fnlkit.core import registry
 from fnlkit.core.errors import InputError
+from fnlkit.evidence import head as heads
 from fnlkit.evidence.gaussian import softmax
 from fnlkit.evidence.linear import Head, Scaling
 from fnlkit.experiment.network import network_of
@@ -144,7 +145,7 @@ def test_fedsums_equals_general_solvers_on_all_samples(skewed):
         scores.append(total)
     t = naive_label_model(f, given, client, scores[1] > scores[0])
     wanted = f @ naive_head(f, matrices_of_labels(t, given, client))
-    head, _, report = solve("fedsums(steps=150)", x, given, client)
+    head, _, report = solve("fedsums", x, given, client)
     assert report["class_shares"] == (scores[1] > scores[0])
     np.testing.assert_allclose(np.c_[x, np.ones(len(x))] @ head, wanted, atol=0.05)
 
@@ -153,7 +154,7 @@ def test_references_equal_general_solvers():
     x, given, _, client = problem()
     f, inputs = standardized(x), np.c_[x, np.ones(len(x))]
     plain = f @ naive_head(f, np.eye(CLASSES)[given])
-    np.testing.assert_allclose(inputs @ solve("fedsums(label_model=false, steps=150)", x, given, client)[0], plain, atol=0.05)
+    np.testing.assert_allclose(inputs @ solve("fedsums(label_model=false)", x, given, client)[0], plain, atol=0.05)
     one_hot = np.eye(CLASSES)[given]
     least_squares = np.linalg.lstsq(
         np.r_[f, np.sqrt(15) * np.eye(FEATURES + 1)], np.r_[one_hot, np.zeros((FEATURES + 1, CLASSES))]
@@ -266,6 +267,29 @@ def test_a_run_with_fourier_features_is_evaluated_predicted_resumed_and_exported
 
 
 # ---- parts
+def test_steps_of_the_head_raise_the_likelihood_of_noisy_labels_to_its_maximum():
+    """Labels of which 60 % are random, whose likelihood is nearly flat where the head starts."""
+    rng = np.random.default_rng(0)
+    true = rng.integers(0, 10, 500)
+    x = (rng.normal(size=(10, 30))[true] + rng.normal(size=(500, 30))).astype(np.float32)
+    y = np.where(rng.random(500) < 0.6, rng.integers(0, 10, 500), true)
+    likely = (0.4 * np.eye(10) + 0.06)[y]
+
+    def loss(flat):
+        w = flat.reshape(30, 10)
+        gradient = heads.gradient(x, w, y, likely.T) + 15 * w
+        return -np.log((softmax(x @ w) * likely).sum(1)).sum() + 7.5 * (w**2).sum(), gradient.ravel()
+
+    ascent, losses = heads.Ascent(x.T @ x, 10, 15.0), []
+    for _ in range(20):
+        losses.append(loss(ascent.head.ravel())[0])
+        ascent.step(heads.gradient(x, ascent.head, y, likely.T))
+    assert (np.diff(losses) < 1e-6).all()
+    assert losses[-1] - minimize(loss, np.zeros(300), jac=True, method="L-BFGS-B").fun < 0.5
+    still = heads.Ascent(np.zeros((2, 2)), 3, 1.0)
+    for _ in range(3):
+        still.step(np.zeros((2, 3)))
+    assert (still.head == 0).all()
 
 
 # ---- commands
