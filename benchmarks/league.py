@@ -531,6 +531,8 @@ def run(options):
     chosen = () if options.add else tuple(methods)
     jobs = running.Plan("league", running.Options(output=options.folder, methods=chosen)).jobs
     rows, stored = rows_of([job for job in jobs if job.label in methods]), read_rows()
+    if not rows:
+        raise InputError(f"{options.folder}: has no finished run of {', '.join(methods)} that `reproduce league` made")
     if options.add:
         write_rows(add(rows, stored, options.replace), STORED)
         return
