@@ -20,18 +20,7 @@ from fnlkit.federated.engines.stacked import groups_of
 from fnlkit.federated.engines.workers import _separate
 from fnlkit.kernels import get_threads
 from tests.commands import LIMIT, has_ended, wait_until
-from tests.federated.engines.steps import (
-    NotInWorkers,
-    always_dies,
-    counts_threads,
-    dies,
-    draws,
-    fails,
-    sleeps,
-    stops_in_client_1,
-    writes_its_process,
-    wrong,
-)
+from tests.federated.engines import steps
 from tests.federated.engines.test_engines import mlp
 from tests.toy import Net, toy, train
 
@@ -60,7 +49,7 @@ def staffed(tmp_path_factory):
         opened = len(os.listdir("/proc/self/fd"))
         yield fed, model
         folder = tmp_path_factory.mktemp("processes")
-        fed.round(range(6), model, partial(writes_its_process, folder=str(folder)))
+        fed.round(range(6), model, partial(steps.writes_its_process, folder=str(folder)))
         fed.close()
         found = list(folder.iterdir())
         assert found and len(os.listdir("/proc/self/fd")) == opened
@@ -84,10 +73,10 @@ def test_one_digest(method, counts):
 def test_a_killed_worker_is_replaced_and_its_task_repeated(staffed, tmp_path):
     fed, model = staffed
     before = fed.rounds
-    replies = fed.round(range(6), model, FIT, partial(dies, flag=str(tmp_path / "died")))
+    replies = fed.round(range(6), model, FIT, partial(steps.dies, flag=str(tmp_path / "died")))
     other, same = toy()
     other.rounds = before
-    expected = other.round(range(6), same, FIT, partial(dies, flag=str(tmp_path / "died")))
+    expected = other.round(range(6), same, FIT, partial(steps.dies, flag=str(tmp_path / "died")))
     assert (tmp_path / "died").exists() and replies.ids.tolist() == list(range(6))
     for name in ("weights", "drawn"):
         assert torch.equal(replies[name], expected[name])
@@ -98,7 +87,7 @@ def test_a_killed_worker_is_replaced_and_its_task_repeated(staffed, tmp_path):
 def test_a_task_that_kills_every_worker_is_lost_with_its_client_named(staffed):
     fed, model = staffed
     fed.rejected.clear()
-    replies = fed.round(range(4), model, always_dies)
+    replies = fed.round(range(4), model, steps.always_dies)
     assert replies.ids.tolist() == [0, 1, 2]
     assert [r["client"] for r in fed.rejected] == [3] and "died 3 times" in fed.rejected[0]["reason"]
 
@@ -108,7 +97,7 @@ def test_a_stopped_worker_is_replaced_and_a_client_that_stops_them_all_is_lost(s
     monkeypatch.setattr(fed.engine, "timeout", 2.0)
     monkeypatch.setattr("fnlkit.federated.engines.workers.TRIES", 2)
     fed.rejected.clear()
-    assert fed.round(range(3), model, stops_in_client_1).ids.tolist() == [0, 2]
+    assert fed.round(range(3), model, steps.stops_in_client_1).ids.tolist() == [0, 2]
     assert [(r["client"], r["reason"]) for r in fed.rejected] == [(1, "did not answer within 2 s")]
     assert any("client 1 did not answer within 2 s; its worker was replaced" in note for note in fed.notes)
 
@@ -118,7 +107,7 @@ def test_kernels_compute_with_one_thread_while_clients_run(engine, staffed, monk
     monkeypatch.setenv("FNLKIT_THREADS", "3")
     options = {"workers": 2, "network": mlp, "dtype": torch.float32} if engine == "fused" else {}
     fed, model = staffed if engine == "workers" else toy(engine, **options)
-    assert fed.round(range(4), model, FIT, counts_threads)["threads"].tolist() == [1, 1, 1, 1]
+    assert fed.round(range(4), model, FIT, steps.counts_threads)["threads"].tolist() == [1, 1, 1, 1]
     assert get_threads() == 3
     if engine != "workers":
         fed.close()
@@ -127,16 +116,16 @@ def test_kernels_compute_with_one_thread_while_clients_run(engine, staffed, monk
 def test_errors_come_home_by_their_names(staffed):
     fed, model = staffed
     fed.rejected.clear()
-    fed.round([0, 1, 2], model, fails)
+    fed.round([0, 1, 2], model, steps.fails)
     assert fed.rejected[0]["reason"] == "failed: FloatingPointError"
     assert "seen" in fed.members[2].rows and "seen" not in fed.members[1].rows
     with pytest.raises(InputError, match="cannot read 'mlp"):
-        fed.round([0, 1], model, wrong)
+        fed.round([0, 1], model, steps.wrong)
 
 
 def test_closures_are_refused_by_workers(staffed):
     fed, model = staffed
-    for step in (lambda client, model, received: None, partial(fails.__call__), Fit(loss=lambda z, batch: z)):
+    for step in (lambda client, model, received: None, partial(steps.fails.__call__), Fit(loss=lambda z, batch: z)):
         with pytest.raises(InputError, match="cannot be sent"):
             fed.round([0], model, step)
 
@@ -152,7 +141,7 @@ def test_closures_are_refused_by_workers(staffed):
 def test_a_forked_copy_of_the_parent_ends_without_the_workers(staffed, tmp_path):
     fed, model = staffed
     fed.rejected.clear()
-    step = partial(writes_its_process, folder=str(tmp_path))
+    step = partial(steps.writes_its_process, folder=str(tmp_path))
     fed.round(range(8), model, step)
     pids = {path.name for path in tmp_path.iterdir()}
     copy = os.fork()
@@ -165,7 +154,7 @@ def test_a_forked_copy_of_the_parent_ends_without_the_workers(staffed, tmp_path)
 
 
 def test_a_worker_that_cannot_be_prepared_ends_the_round_at_once_with_its_reason():
-    fed, model = toy("workers", workers=2, network=NotInWorkers)
+    fed, model = toy("workers", workers=2, network=steps.NotInWorkers)
     with pytest.raises(InputError, match="a worker process cannot start: no library"):
         fed.round([5, 6, 8, 10, 11], model, FIT)  # the smallest client first
     assert not fed.notes and not fed.engine.pools
@@ -185,7 +174,7 @@ def test_an_interrupted_round_blames_no_worker(staffed, tmp_path):
     threading.Thread(target=interrupt).start()
     with pytest.raises(KeyboardInterrupt):
         try:
-            fed.round(range(2), model, partial(sleeps, folder=str(tmp_path)))
+            fed.round(range(2), model, partial(steps.sleeps, folder=str(tmp_path)))
         finally:
             ended.set()
     assert not fed.notes and all(has_ended(path.name) for path in tmp_path.iterdir())
@@ -194,7 +183,7 @@ def test_an_interrupted_round_blames_no_worker(staffed, tmp_path):
 def test_dead_and_stopped_workers_are_replaced_at_once(staffed, tmp_path, monkeypatch):
     fed, model = staffed
     fed.rejected.clear()
-    step = partial(writes_its_process, folder=str(tmp_path))
+    step = partial(steps.writes_its_process, folder=str(tmp_path))
     fed.round(range(8), model, step)
     first, other = [process.pid for _, (process,) in fed.engine.pools.values()]
     os.kill(first, signal.SIGKILL)
@@ -212,7 +201,7 @@ def test_a_caller_that_ignores_its_children_keeps_its_workers(tmp_path):
     try:
         fed, model = toy("workers", workers=2)
         fed.round(range(2), model, FIT)
-        fed.round(range(6), model, partial(dies, flag=str(tmp_path / "died")))
+        fed.round(range(6), model, partial(steps.dies, flag=str(tmp_path / "died")))
         fed.round(range(6), model, FIT)
         assert (tmp_path / "died").exists() and not fed.rejected
         fed.close()
@@ -222,7 +211,7 @@ def test_a_caller_that_ignores_its_children_keeps_its_workers(tmp_path):
 
 def test_workers_draw_different_numbers_without_a_seed(staffed):
     fed, model = staffed
-    assert len(set(fed.round(range(3), model, draws)["number"].tolist())) == 3
+    assert len(set(fed.round(range(3), model, steps.draws)["number"].tolist())) == 3
 
 
 PARENT = """
