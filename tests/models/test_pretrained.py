@@ -49,10 +49,10 @@ def network(train):
 
 @pytest.mark.parametrize("train", [*PARTS[:2], pytest.param("all", marks=pytest.mark.slow)])
 def test_engines_agree_and_only_the_trainable_part_is_sent(federation, train):
-    parts = run(federation, train, engine="sequential")
+    parts = run(federation, train, engine="sequential", rounds=1)
     size = network(train).size
-    assert len(parts.weights) == size and parts.traffic.sent["weights"] == 2 * 2 * size * 8 == parts.traffic.bytes_up
-    stacked = run(federation, train, engine="stacked")
+    assert len(parts.weights) == size and parts.traffic.sent["weights"] == 2 * size * 8 == parts.traffic.bytes_up
+    stacked = run(federation, train, engine="stacked", rounds=1)
     torch.testing.assert_close(stacked.weights, parts.weights, rtol=1e-8, atol=1e-10)
     assert parts.meta["frozen"] is not None
 
@@ -179,15 +179,8 @@ def test_low_rank_updates_train_as_those_of_peft():
 
     def layers():
         torch.manual_seed(1)
-        parts = (
-            nn.Conv2d(3, 6, 1),
-            nn.ReLU(),
-            nn.Conv2d(6, 6, 3, groups=6),
-            nn.Flatten(),
-            nn.Linear(24, 10),
-            nn.GELU(),
-            nn.Linear(10, 4),
-        )
+        parts = [nn.Conv2d(3, 6, 1), nn.ReLU(), nn.Conv2d(6, 6, 3, groups=6), nn.Flatten()]
+        parts += [nn.Linear(24, 10), nn.GELU(), nn.Linear(10, 4)]
         return nn.Sequential(*parts).requires_grad_(False)
 
     ours = layers()
@@ -240,27 +233,20 @@ def test_exports_and_predictions_of_a_fine_tuned_network(federation, exported, t
 
 def test_auto_joins_fine_tuned_networks_on_one_backbone(federation, tmp_path):
     """The committee has one copy of the frozen parameters, and a head that each training warms on its own samples."""
-    options = {
-        "method": "auto(of=[fedavg, flr(strength=0)], folds=2)",
-        "precision": "fp32",
-        "warmup_head": 1,
-        "engine": "sequential",
-    }
-    joined = run(federation, "last(n=1)", **options)
-    one = run(federation, "last(n=1)", precision="fp32", warmup_head=1, engine="sequential")
+    options = {"precision": "fp32", "warmup_head": 1, "engine": "sequential", "rounds": 1}
+    joined = run(federation, "last(n=1)", method="auto(of=[fedavg, flr(strength=0)], folds=2)", **options)
+    one = run(federation, "last(n=1)", **options)
     assert joined.meta["committee"] == 2 and joined.meta["frozen"] == one.meta["frozen"]
     assert len(joined.weights) == 2 * len(one.weights) + 2
     trained = 2 * 2 + 2  # two methods on two folds, then on all samples
     assert joined.traffic.sent["weights"] == trained * one.traffic.sent["weights"]
     joined.write(tmp_path / "run.pt")
-    loaded = load_trained(Run.read(tmp_path / "run.pt"), datasets.load(federation.dataset))
+    data = datasets.load(federation.dataset)
+    loaded = load_trained(Run.read(tmp_path / "run.pt"), data)
     frozen = [p for p in loaded.network.module.parameters() if not p.requires_grad]
     assert len(frozen) == sum(not p.requires_grad for p in loaded.network.module.networks[0].parameters())
-    classes = loaded.logits(loaded.x_test).argmax(-1)
-    assert (
-        float((classes == torch.from_numpy(datasets.load(federation.dataset).y_test)).float().mean())
-        == joined.history[-1]["accuracy"]
-    )
+    classes = loaded.logits(loaded.x_test).argmax(-1).numpy()
+    assert (classes == data.y_test).mean() == joined.history[-1]["accuracy"]
 
 
 def test_a_frozen_encoder_computes_as_before():
