@@ -14,6 +14,7 @@ from fnlkit.federated.server.aggregation import mean, median, squared_distances,
 from fnlkit.federated.server.distance import distance_aware_weights
 from fnlkit.federated.server.optimizers import Updates
 from fnlkit.federated.server.optimizers.feddyn import subtract_drift
+from fnlkit.federated.server.optimizers.fedexp import extrapolate, extrapolation
 from fnlkit.federated.server.residuals import arfl, reweight
 from fnlkit.federated.server.robust import krum, rfa
 from fnlkit.kernels import count_matrix
@@ -185,6 +186,16 @@ def test_na_fedavg_threshold_and_weights():
     assert weights == pytest.approx(g["na_weights"])
 
 
+def test_fedexp_takes_the_step_of_the_public_benchmark():
+    g = golden("aggregation")
+    start, trained, n = (torch.from_numpy(np.asarray(g[name], np.float64)) for name in ("global", "clients", "n"))
+    updates = Updates(start, trained, np.arange(len(n)), n, {}, Fit(), n, {})
+    merged = mean(trained, n)
+    assert extrapolation(updates, merged, 1e-3).item() == pytest.approx(g["fedexp_eta"].item(), rel=1e-9)
+    # Their step is exact, but they take it in single precision.
+    assert extrapolate(updates, merged, epsilon=1e-3).numpy() == pytest.approx(g["fedexp"], rel=1e-5)
+
+
 def test_fedelr_equals_its_public_code():
     """A sample that is not visited keeps its target, and the first target is 0.9 of the first prediction."""
     g = golden("fedelr")
@@ -214,15 +225,19 @@ def test_maskedoptim_equals_its_public_code():
     )
     state = {"class_share": torch.full((classes,), 1 / classes, dtype=torch.float64)}
     batch = Batch(y=y, rows={"label_logits": labels}, state=state, received={"noisy": torch.ones(())})
-    # The rate of a single sample: theirs is the gradient of the mean over the batch.
-    values, rows = label_learning(logits, batch, alpha=0.5, beta=0.1, rate=1.0, kept=0.8)
+    # Two times the rate of a single sample: theirs is the gradient of the mean over the batch.
+    values, rows = label_learning(logits, batch, alpha=0.5, beta=0.1, rate=2.0, kept=0.8)
     values.mean().backward()
     assert logits.grad.numpy() == pytest.approx(g["gradient"], rel=1e-9, abs=1e-15)
-    assert (labels - rows["label_logits"]).numpy() / n == pytest.approx(g["label_gradient"], rel=1e-9, abs=1e-15)
+    assert (labels - rows["label_logits"]).numpy() / (2 * n) == pytest.approx(g["label_gradient"], rel=1e-9, abs=1e-15)
     # Their value includes the term of the given labels, which moves labels only.
     held = -labels.log_softmax(-1).gather(1, y[:, None])[:, 0]
     smallest = torch.nn.functional.cross_entropy(logits, y, reduction="none").argsort()[:8]
     assert values.mean().item() + 0.5 * held[smallest].sum().item() / n == pytest.approx(g["loss"].item(), rel=1e-9)
+    batch.received["noisy"] = torch.zeros(())  # a clean client learns from its labels
+    values, rows = label_learning(logits, batch)
+    torch.testing.assert_close(values, torch.nn.functional.cross_entropy(logits, y, reduction="none"))
+    assert torch.equal(rows["label_logits"], labels)
 
 
 # ---- FedSIR
