@@ -44,9 +44,7 @@ _TRAINING = ("model", "augment", "rounds", "fraction", "epochs", "batch_size", "
 @click.option("--apply", "applied", type=click.Choice(["none", "relabel"]), default="none", show_default=True,
               help="With relabel, replace labels judged wrong by suggestions; `received` keeps the old "
                    "labels.")  # fmt: skip
-@options_of(
-    Settings, "model", "augment", "rounds", "fraction", "epochs", "batch_size", "lr", "momentum", checked=False, **WARM_UP
-)
+@options_of(Settings, *_TRAINING, checked=False, **WARM_UP)
 @options_of(TrainOptions, "device", "engine")
 @click.option("--top", type=click.IntRange(min=0), default=5, show_default=True,
               help="Number of clients to show, the noisiest first.")  # fmt: skip

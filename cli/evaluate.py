@@ -26,6 +26,7 @@ from fnlkit.cli.plumbing import (
     runs_argument,
     suggest,
     takes_file,
+    tidy_option,
     trust_option,
     verbose,
 )
@@ -56,8 +57,7 @@ from fnlkit.results.tidy import write_tidy
                    "example noise.")  # fmt: skip
 @click.option("--show", type=click.Choice(["best", "last", "late", "chosen", "macro_f1", "balanced_accuracy", "auc"]),
               default="late", show_default=True, help="Score that --pivot shows; the last three require --test.")  # fmt: skip
-@click.option("--tidy", default=None, metavar="FILE", callback=takes_file,
-              help="Also write all runs as a .csv or .parquet table with every option as a column.")  # fmt: skip
+@tidy_option("all runs")
 @click.option("--each", type=click.Choice(["run", "evaluation"]), default="run", show_default=True,
               help="Write a row of --tidy per run or per evaluation.")  # fmt: skip
 @click.option("--latex", is_flag=True, help="Print the groups as a LaTeX table.")

@@ -14,6 +14,8 @@ from fnlkit.datasets.loading import to_dataset
 from fnlkit.experiment.settings import Settings
 from fnlkit.sites.identity import check_names, parse_address
 
+# Tasks in the order in which the first of them is suggested, with their files.
+_FIRST = {"scale": "-o scale.json", "audit": "-o audit.json", "train": "-o run.pt", "evaluate": "--run run.pt -o evaluate.json"}
 # Options of the project that are no settings of the training.
 _OF_PROJECT = ("open_tasks", "backbone", "scaling", "wait", "timeout", "max_samples")
 
@@ -84,13 +86,14 @@ def command(
       fnlkit flower-app project --dataset digits --sites 3 --address localhost --demo
     """
     from fnlkit.sites import flower_app, folders
-    from fnlkit.sites.project import FEWEST, TASKS
+    from fnlkit.sites.project import FEWEST, TASKS, agreed_tasks
 
     if demo and address is None:
         raise InputError("--demo: needs the address of the server; add --address localhost")
     sums = {name: options.pop(name) for name in ("sums_epsilon", "sums_delta", "sums_budget")}
-    if sums["sums_budget"] is not None and sums["sums_epsilon"] is None:
-        raise InputError("--sums-budget: is the limit of --sums-epsilon; add it")
+    for name, what in (("sums_budget", "limit"), ("sums_delta", "delta")) if sums["sums_epsilon"] is None else ():
+        if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT:
+            raise InputError(f"is the {what} of --sums-epsilon; add it", parameter=name)
     of_project = {name: options.pop(name) for name in _OF_PROJECT} | ({} if sums["sums_epsilon"] is None else sums)
     given = {name: v for name, v in options.items() if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT}
     data, place = to_dataset(dataset), address and parse_address(address)
@@ -106,14 +109,16 @@ def command(
         folders.make_demo(folder, data, known, given.get("seed", 0))
     for note in data.notes:
         console().print(printable(f"{note[0].upper()}{note[1:]}."), style="dim", soft_wrap=True)
-    for text in _describe_files(files, folder, known if place else (), demo, "audit" if sites >= FEWEST else "train"):
+    agreed = agreed_tasks(project, Settings(**given))
+    first = next((task for task in _FIRST if task in agreed and (task != "audit" or sites >= FEWEST)), agreed[0])
+    for text in _describe_files(files, folder, known if place else (), demo, first):
         console().print(printable(text), style="dim", soft_wrap=True)
 
 
 def _describe_files(files, folder, sites, demo, task):
     """Yield lines that name the written files and the next step."""
     yield from (f"wrote {path}" for path in files)
-    run = f"fnlkit sites run {folder} --task {task} -o {'run.pt' if task == 'train' else 'audit.json'}"
+    run = f"fnlkit sites run {folder} --task {task} {_FIRST[task]}"
     if not sites:
         yield f"next, by mail: {run} --folder mail; over Flower: write the project again with --address HOST"
         return

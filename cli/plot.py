@@ -60,7 +60,7 @@ def command(words: tuple[str, ...], facet: str | None, size: str | None, trust: 
         options["facet"] = facet
     plots.plot(things, kind, output, size=_inches(size), **options)
     console().print(printable(f"wrote {output}"), style="dim", soft_wrap=True)
-    if plot.takes == "labels":
+    if plot.takes == "labels" and not hasattr(things[0][1], "history"):
         suggest("train", paths[0], "-o", "run.pt")
     else:
         suggest("report", *paths[:3], "-o", "report.html")

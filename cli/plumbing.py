@@ -106,6 +106,20 @@ def _own_format(ctx, option, output):
     return takes_file(ctx, option, output)
 
 
+def tidy_option(what: str, more: str = "") -> Callable[..., Any]:
+    """The option --tidy; a name without the ending of a table is refused before any work."""
+    help = f"Also write {what} as a .csv or .parquet table with every option{more and f' and {more}'} as a column."
+    return click.option("--tidy", default=None, metavar="FILE", help=help, callback=_takes_table)
+
+
+def _takes_table(ctx, option, target):
+    if target is not None:
+        from fnlkit.results.tidy import must_be_table  # numpy and scipy, which few commands need here
+
+        must_be_table(target)
+    return takes_file(ctx, option, target)
+
+
 class Listing(click.Command):
     """A command whose help lists the components of a kind with their parameters and first sentences."""
 

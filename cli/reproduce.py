@@ -21,7 +21,7 @@ from fnlkit.cli.plumbing import (
     print_first,
     print_results,
     suggest,
-    takes_file,
+    tidy_option,
     verbose,
 )
 from fnlkit.cli.progress import log
@@ -39,9 +39,7 @@ from fnlkit.results.tidy import write_tidy
 @json_option
 @options_of(running.Options)
 @click.option("--latex", is_flag=True, help="Print LaTeX; of a recipe, the scores of the kept models by method and regime.")
-@click.option("--tidy", metavar="FILE", callback=takes_file,
-              help="Also write all finished runs as a .csv or .parquet table with every option and the names of the recipe's "
-                   "rows.")  # fmt: skip
+@tidy_option("all finished runs", "the names of the recipe's rows")
 @baseline_option
 @click.option("--dry-run", is_flag=True, help="Print the command of each run, which writes the same file, and stop.")
 @click.option("-o", "--output", metavar="FOLDER", help="Folder of the runs; a second call continues there.")
@@ -61,7 +59,7 @@ def command(recipe: str | None, as_json: bool, latex: bool, tidy: str | None, dr
         return
     if latex and as_json:
         raise InputError("--json and --latex exclude each other; choose one")
-    latest, began = ["reading the data" if dry_run else "no run is finished"], time.monotonic()
+    latest, began = ["reading the data"], time.monotonic()
 
     def say(text: str) -> None:
         latest[0] = text

@@ -25,6 +25,8 @@ from fnlkit.sites import connection
 _HERE = "here"
 # Seconds for a command of Flower.
 _SECONDS = 120
+# Seconds in which a server that was just started answers.
+_START_SECONDS = 60
 
 
 @click.group(cls=Group)
@@ -131,9 +133,9 @@ def _nodes(folder):
     return path, nodes
 
 
-def _register(folder, key, known=None, seconds=60):
+def _register(folder, key, known):
     """Find the node that the SuperLink gives to a key, or the `known` one; a server that was just started is awaited."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + _START_SECONDS
     while True:
         try:
             return str(_flwr(folder, "supernode", "register", key, _HERE, "--format", "json")["node-id"])

@@ -63,7 +63,7 @@ def _is_running(path):
 
 
 def _rows(path):
-    """Read (stage, client-rounds, score) of the complete rows of a metrics file; the last line can still be written."""
+    """Read (stage, client-rounds, score, name of the score) of the rows of a metrics file without an incomplete last line."""
     remedy = "give the RUN.metrics.jsonl of `fnlkit train`"
     empty, rows = os.path.isfile(path) and not os.path.getsize(path), []
     try:
@@ -73,8 +73,9 @@ def _rows(path):
     for number, line in enumerate(lines, 1):
         try:
             row = json.loads(line)
-            score = row.get("accuracy", row.get("agreement"))
-            rows.append((str(row["stage"]), int(row.get("client_rounds") or 0), math.nan if score is None else float(score)))
+            name = "agreement" if "agreement" in row and "accuracy" not in row else "accuracy"
+            score = math.nan if row.get(name) is None else float(row[name])
+            rows.append((str(row["stage"]), int(row.get("client_rounds") or 0), score, name))
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             raise InputError(f"{path}: line {number} is no row of a run; {remedy}") from None
     return rows
@@ -85,12 +86,13 @@ def _summary(rows, width):
     if not rows:
         return "no round yet"
     rounds = sum(stage != "final" for stage, *_ in rows)
-    spent = max(count for _, count, _ in rows)
-    scores = [score for *_, score in rows if math.isfinite(score)]
+    spent = max(count for _, count, *_ in rows)
+    scores = [(score, name) for *_, score, name in rows if math.isfinite(score)]
     text = f"{printable(rows[-1][0])}, {rounds:,} rounds, {spent:,} client-rounds"
     if not scores:
         return text
+    scores, name = [score for score, _ in scores], scores[-1][1]
     low, high, count = min(scores), max(scores), min(width, len(scores))
     means = [(scores[len(scores) * i // count] - low) / ((high - low) or 1) for i in range(count)]
     bars = "".join(BARS[round(mean * (len(BARS) - 1))] for mean in means)
-    return f"{text}, accuracy {scores[-1]:.4f}, best {high:.4f}\n{bars}"
+    return f"{text}, {name} {scores[-1]:.4f}, best {high:.4f}\n{bars}"

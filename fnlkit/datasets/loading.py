@@ -14,6 +14,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from fnlkit.artifacts import large, paths
+from fnlkit.artifacts.names import REAL_SITES
 from fnlkit.core import own
 from fnlkit.core.errors import InputError, nearest
 from fnlkit.core.retired import refuse_retired
@@ -133,6 +134,8 @@ def load(
         return _of_user(spec)
     if spec.name not in _KNOWN:
         refuse_retired("data set", spec.name)
+        if spec.name == REAL_SITES:
+            raise InputError("the samples of this run are at the sites; `fnlkit site predict` predicts them there")
         raise InputError(
             f"no data set {spec.name!r}{nearest(spec.name, _KNOWN)}; `fnlkit data` lists all; a data set is also a path of an "
             ".npz, a .csv, a .parquet or an image folder"

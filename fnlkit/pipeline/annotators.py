@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     import pandas
 
 
+# The source of votes that `partition` saved in the federation, in the provenance.
+OWN_VOTES = "of the federation"
+
+
 @dataclass
 class Agreed:
     """Result of `consensus`.
@@ -123,7 +127,7 @@ def consensus(
             "and `sample_column` are columns of a table or export of votes; these votes have none", parameter="control"
         )
     if votes is None:
-        record = provenance("consensus", None, votes="of the federation", method=method)
+        record = provenance("consensus", None, votes=OWN_VOTES, method=method)
         if "sample_of" in federation.extra:
             agreed, sites = consensus_of_rows(federation, method, provenance=record)
             return Agreed(agreed, method, list(agreed.meta["consensus"][-1]["annotators"]), sites)

@@ -172,9 +172,10 @@ def _data(x, labels, sites, classes, sample_rate):
 
 def _texts(values):
     """Convert values to texts; a missing value is an empty text and a whole number has no decimal point."""
-    texts = []
-    for value in np.asarray(values, object).tolist():
-        missing = value is None or value != value
+    import pandas
+
+    cells, texts = np.asarray(values, object), []
+    for value, missing in zip(cells.tolist(), pandas.isna(cells), strict=True):
         whole = isinstance(value, float) and not missing and value.is_integer()
         texts.append("" if missing else str(int(value)) if whole else str(value).strip())
     return texts

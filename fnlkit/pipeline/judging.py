@@ -256,7 +256,7 @@ def _note_different_labels(rows, runs):
     from fnlkit.results.held_out import compare_on_decided, differing
 
     notes = []
-    for first, second, *_ in differing(runs).values():
+    for first, second in differing(runs).values():
         compared = compare_on_decided(runs[first], runs[second])
         how = "these numbers cannot be compared" if compared is None else compared.describe()
         names = f"{rows[first]['run']} and {rows[second]['run']}"

@@ -18,6 +18,7 @@ from fnlkit.artifacts.display import data_set, plain
 from fnlkit.audits.page import thumbnail
 from fnlkit.core.errors import InputError
 from fnlkit.kernels.scores import client_levels
+from fnlkit.pipeline.annotators import OWN_VOTES
 from fnlkit.results import evaluation
 from fnlkit.results.comparison import list_runs, list_tests, score_name
 
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 CLIENTS, SAMPLES, LINES = 12, 24, 8
 # If there are more runs than this, only the section of the first run is open.
 OPEN = 4
+# Parameters that are arguments of a command without an option.
+_FILES = ("table", "votes")
 _WIDE, _HIGH, _LEFT, _BELOW = 720, 300, 44, 34
 
 
@@ -309,13 +312,13 @@ def commands(run: Run) -> list[str]:
         parameters = dict(step.get("parameters") or {})
         if step.get("seed") is not None:
             parameters["seed"] = step["seed"]
-        known = defaults | {"engine": "auto", "device": "auto"} if step["command"] == "train" else {}
+        known = defaults | {"engine": "auto", "device": "auto"} if step["command"] in ("train", "flower-app") else {}
         words = ["fnlkit", *str(step["command"]).split()]
         for name, value in parameters.items():
-            if value is None or (name in known and known[name] == value) or value is False:
+            if value in (None, False, OWN_VOTES) or (name in known and known[name] == value) or name == "samples":
                 continue
-            option = f"--{name.replace('_', '-')}"
-            words += [option] if value is True else [option, str(value)]
+            option = [] if name in _FILES else [f"--{name.replace('_', '-')}"]
+            words += option if value is True else [*option, str(value)]
         lines.append(plain(shlex.join(words)))
     return lines
 

@@ -123,7 +123,8 @@ class Reproduction:
         InputError
             If no run is finished.
         """
-        paths = [str(Path(job.folder) / job.file) for job in self.jobs if job.method and job.state() == "finished"]
+        paths = [str(Path(job.folder) / job.file) for job in self.jobs if job.method
+                 and job.name not in self.failed and job.state() == "finished"]  # fmt: skip
         if not paths:
             raise InputError("no run is finished")
         runs = [names.attach(Run.read(path), names.name_of(path)) for path in paths]
@@ -220,10 +221,11 @@ class Plan:
                 say(f"{len(missing)} of {len(self.jobs)} runs are missing or not finished, the first is {missing[0]}")
         else:
             failed = run_jobs(self.jobs, at_once=self.options.jobs or core_count(), say=say)
+        done = [job for job in self.jobs if job.name not in failed]
         if is_table(self.name):
-            rows = published.measure_rows(self.name, self.jobs, self.changed, self.options.only)
+            rows = published.measure_rows(self.name, done, self.changed, self.options.only)
         else:
-            rows = scores.compare(scores.measure(self.jobs), self.baseline)
+            rows = scores.compare(scores.measure(done), self.baseline)
         return Reproduction(self.title, rows, self.jobs, failed, self.notes)
 
 

@@ -80,6 +80,8 @@ def summary(run: "Run", *, target: float | None = None) -> dict[str, Any]:
         facts["target_seconds"] = times[hit["round"]] if hit and times else None
     if "true" in run.labels:
         return facts | _against_truth(run)
+    if facts["dataset"] == REAL_SITES:
+        return facts
     given, corrected = (run.labels[name][run.client_indices] for name in ("given", "corrected"))
     return facts | {"labels_changed": int((given != corrected).sum())}
 
@@ -136,7 +138,7 @@ def deciding_settings(run: "Run") -> dict[str, Any]:
     deciding |= {name: value for name, value in run.settings.items() if name not in ("method", "seed")}
     for step in run.meta.get("provenance", []):
         command = step.get("command") if isinstance(step, dict) else None
-        if command not in (None, "train", "evaluate"):
+        if command not in (None, "train", "evaluate", "flower-app"):  # the settings of a run contain those of its training
             for name, value in dict(step.get("parameters") or {}).items():
                 if name != "dataset":
                     name = f"{command} --{name.replace('_', '-')}"

@@ -1,7 +1,7 @@
 """Compare runs that were tested on different labels of the same held-out samples, such as before and after a review."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import ndtri
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from fnlkit.artifacts.run import Run
 
 
-def differing(runs: "list[Run]") -> dict[str, Any]:
-    """Find {dataset checksum: indices of runs} for runs that measured agreement with different labels of a sample.
+def differing(runs: "list[Run]") -> dict[str, tuple[int, int]]:
+    """Find {dataset checksum: indices of two runs} that measured agreement with different labels of a sample.
 
     Parameters
     ----------
@@ -24,18 +24,20 @@ def differing(runs: "list[Run]") -> dict[str, Any]:
     for place, run in enumerate(runs):
         if score_name(run) == "agreement" and "held_out" in run.traffic.sent:
             groups.setdefault(run.meta["dataset_checksum"], []).append(place)
-    return {data: places for data, places in groups.items() if _conflict([runs[place] for place in places])}
+    return {data: pair for data, places in groups.items() if (pair := _first_conflict(runs, places))}
 
 
-def _conflict(runs):
-    label = np.full(len(runs[0].labels["given"]), -1)
-    for run in runs:
+def _first_conflict(runs, places):
+    """Find the index of a run and of the first later one with another label of a sample, or None."""
+    label, source = (np.full(len(runs[places[0]].labels["given"]), -1) for _ in range(2))
+    for place in places:
+        run = runs[place]
         held = held_out_positions(run.federation())
         given = run.labels["given"][held]
-        if ((label[held] >= 0) & (label[held] != given)).any():
-            return True
-        label[held] = given
-    return False
+        if (other := held[(label[held] >= 0) & (label[held] != given)]).size:
+            return int(source[other[0]]), place
+        label[held], source[held] = given, place
+    return None
 
 
 # Fewer samples whose labels are decided are too few for a difference.

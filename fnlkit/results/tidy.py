@@ -97,6 +97,12 @@ def _of_evaluations(run):
             yield about | {column: factor * row[key] for key, (column, factor) in known if key in row}
 
 
+def must_be_table(target: str | os.PathLike[str]) -> None:
+    """Raise InputError unless a file has the ending of a table."""
+    if Path(target).suffix not in FORMATS:
+        raise InputError(f"{target}: write a name that ends in {' or '.join(FORMATS)}", parameter="tidy")
+
+
 def write_tidy(found: Sequence[dict[str, Any]], target: str | os.PathLike[str]) -> None:
     """Write tidy rows as .csv or .parquet.
 
@@ -107,10 +113,9 @@ def write_tidy(found: Sequence[dict[str, Any]], target: str | os.PathLike[str]) 
     """
     import pandas
 
-    ending, table = Path(target).suffix, pandas.DataFrame(found, dtype=object)
-    if ending not in FORMATS:
-        raise InputError(f"{target}: write a name that ends in {' or '.join(FORMATS)}", parameter="tidy")
-    if ending == ".csv":
+    must_be_table(target)
+    table = pandas.DataFrame(found, dtype=object)
+    if Path(target).suffix == ".csv":
         data = table.to_csv(index=False, lineterminator="\n").encode()
     else:
         kinds = {name: set(map(type, column.dropna())) for name, column in table.items()}

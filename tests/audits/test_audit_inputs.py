@@ -206,6 +206,8 @@ def test_a_frame_with_gaps_and_without_sites(digits, few_trees):
     found = fnlkit.audit_samples(x, "finding", say=None)
     assert found.sites is None and "site" not in found.issues and list(found.issues.index) == list(x.index)
     assert found.issues.given.tolist() == digits.y_train[:200].astype(str).tolist()
+    x["finding"] = pandas.array(["a", "b", None, *["a", "b"] * 98, "a"], dtype="string")
+    assert len(fnlkit.audit_samples(x, "finding", say=None).issues) == 199
 
 
 @pytest.mark.parametrize(

@@ -163,6 +163,11 @@ def test_a_run_that_trained_is_shown_and_a_terminal_too(noisy, tmp_path):
     assert "2 rounds" in succeed("fnlkit watch run.metrics.jsonl", tmp_path, terminal=True).stdout
 
 
+def test_watch_names_an_agreement(tmp_path):
+    (tmp_path / "run.metrics.jsonl").write_text('{"stage": "training", "client_rounds": 2, "agreement": 0.5}\n')
+    assert "agreement 0.5000" in succeed("fnlkit watch run.metrics.jsonl", tmp_path).stdout
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -105,6 +105,10 @@ def test_a_finished_run_of_a_solved_head_is_kept(tmp_path, here):
     text = TINY.replace("memorization = true", "").replace('"fedavg", "fedcorr(iterations=1)"', '"fedsums"')
     plan = write(tmp_path, text.replace("published = { fedcorr = [90.0, 1.0] }", ""))
     assert not plan.run(print).failed and {job.state() for job in plan.jobs} == {"finished"}
+    (tmp_path / "runs" / plan.jobs[0].file).write_bytes(b"damaged")
+    result = plan.run(print)
+    assert list(result.failed) == [plan.jobs[0].name] and result.rows[0]["runs"] == 1 == len(result.tidy())
+    refuse("fnlkit reproduce tiny.toml --tidy t.txt", tmp_path, "t.txt: write a name that ends in .csv or .parquet")
 
 
 def test_a_recipe_runs_continues_and_compares(tmp_path):

@@ -77,6 +77,7 @@ def test_runs_of_one_review_or_of_other_seeds_are_compared_as_ever(world):
     folder, before, after, runs = world
     again = [fnlkit.train(after, **{**QUICK, "seed": 1}), fnlkit.train(after, **{**QUICK, "method": "flr"})]
     assert not held_out.differing([runs[1], *again])
+    assert [*held_out.differing([runs[1], again[0], runs[0]]).values()] == [(1, 2)]  # the first two have equal labels
     elsewhere = fnlkit.partition(str(folder / "own.npz"), clients=4, seed=1, say=None)
     assert not held_out.differing([runs[0], fnlkit.train(elsewhere, **QUICK)])
     assert "agreement_last" in fnlkit.evaluate(runs[1], *again).rows[0]

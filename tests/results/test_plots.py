@@ -233,7 +233,7 @@ def test_issue_curves_are_evaluates_numbers(judged):
     assert "flagged" in " ".join(texts(drawn(replace(judged, true=None), "issues")))
 
 
-def test_a_calibration_curve_has_the_shares_by_confidence():
+def test_a_calibration_curve_has_the_shares_by_confidence(tmp_path):
     run = fnlkit.train(fnlkit.partition("digits", clients=4, say=None), rounds=2, epochs=1, say=None)
     part = fnlkit.evaluate(run).rows[0]["measured"]["test"]
     (axis,) = drawn([run, run], "calibration").axes
@@ -242,6 +242,10 @@ def test_a_calibration_curve_has_the_shares_by_confidence():
     assert any(f"ECE {100 * part['ece']:.1f} %" in text for text in texts(axis.figure))
     with pytest.raises(InputError, match="stores no probabilities"):
         drawn(replace(run, logits={}), "calibration")
+    np.savez(tmp_path / "own.npz", x_train=np.random.default_rng(0).normal(size=(60, 3)), y_train=np.arange(60) % 2)
+    agreed = fnlkit.train(fnlkit.partition(str(tmp_path / "own.npz"), clients=2, say=None), rounds=1, epochs=1, say=None)
+    with pytest.raises(InputError, match="plot them separately"):
+        drawn([run, agreed], "calibration")
 
 
 def test_figures_without_data_are_refused(tmp_path, run, judged):
@@ -280,7 +284,8 @@ def test_the_command_accepts_kinds_files_and_folders(judged, run, tmp_path):
     (tmp_path / "issues").mkdir()  # a name that is a kind and a folder is the kind, before other words
     run.write(str(tmp_path / "runs/a.pt"))
     for line_ in ("judged.npz", "runs", "bytes runs", "partition runs/a.pt", "issues judged.npz"):
-        assert "wrote figure.svg" in succeed(f"fnlkit plot {line_} -o figure.svg", tmp_path).stderr
+        done = succeed(f"fnlkit plot {line_} -o figure.svg", tmp_path).stderr
+        assert "wrote figure.svg" in done and ("next: fnlkit train" in done) == ("judged" in line_)
     for line_, says in (
         ("accuracy", "plot accuracy"), ("acuracy runs", "did you mean 'accuracy'"), ("nothing.pt", "nothing.pt"),
         ("lid judged.npz", "judged.npz"), ("noise judged.npz --embeddings e.npz", "scikit-learn"),

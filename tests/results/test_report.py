@@ -103,6 +103,16 @@ def test_the_commands_make_the_run_again(folder):
     assert lines[0].startswith("fnlkit partition --dataset digits --scheme iid --clients 5")
     train = "fnlkit train --method 'fedcorr(iterations=1)' --model 'mlp(hidden=[8])' --rounds 8 --fraction 0.4 --epochs 1"
     assert lines[-1] == f"{train} --engine sequential"
+    run.meta["provenance"] = [
+        {"command": "consensus", "parameters": {"votes": "votes.csv", "method": "majority"}},
+        {"command": "consensus", "parameters": {"votes": "of the federation", "method": "majority"}},
+        {"command": "flower-app", "parameters": {"rounds": 2, "lr": 0.03, "sites": 3, "samples": [4, 5, 6]}},
+    ]
+    assert report.commands(run) == [
+        "fnlkit consensus votes.csv --method majority",
+        "fnlkit consensus --method majority",
+        "fnlkit flower-app --rounds 2 --sites 3",
+    ]
 
 
 def test_a_report_without_true_labels_or_data(folder, tmp_path):

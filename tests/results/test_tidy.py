@@ -1,5 +1,6 @@
 """Tidy tables, pivot tables with counts of wins, and bold cells."""
 
+import dataclasses
 import itertools
 import json
 
@@ -7,8 +8,9 @@ import pytest
 
 import fnlkit as library
 from fnlkit import evaluate
+from fnlkit.artifacts.names import REAL_SITES
 from fnlkit.core.errors import InputError
-from fnlkit.results import grouping, tidy
+from fnlkit.results import grouping, plots, tidy
 from fnlkit.results.plots import curves
 from tests.commands import fnlkit, succeed
 from tests.experiment.test_experiment import finish, problem, settings
@@ -117,6 +119,19 @@ def test_commands_write_tidy_and_pivot_tables(runs, tmp_path):
     assert fnlkit("fnlkit plot all --facet lr --size 6x3 -o a.pdf", tmp_path).returncode == 0
     for line in ("--size 6", "--size 0x3", "--facet nothing"):
         assert fnlkit(f"fnlkit plot all {line} -o a.pdf", tmp_path).returncode == 2
+
+
+def test_a_run_over_real_sites_states_nothing_about_placeholders(runs):
+    """Its labels are placeholders, and the command that wrote the project repeats the settings of the run."""
+    about = {"dataset": REAL_SITES, "provenance": [{"command": "flower-app", "parameters": dict(runs[0].settings)}]}
+    labels = {name: values for name, values in runs[0].labels.items() if name != "true"}
+    away = dataclasses.replace(runs[0], labels=labels, meta={**runs[0].meta, **about})
+    found = evaluate(away, runs[1], say=None)
+    assert "labels_changed" not in found.rows[0] and not any("flower-app" in name for name in found.rows[0]["group"])
+    with pytest.raises(InputError, match="at the sites"):
+        plots.draw([("away.pt", away)], "partition")
+    with pytest.raises(InputError, match="at the sites"):
+        plots.draw([("away.pt", away)], "calibration")
 
 
 # ---- runs are put together when they differ by seeds alone

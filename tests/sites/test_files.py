@@ -231,3 +231,21 @@ def test_a_site_answers_no_request_of_a_site_with_a_longer_name(tmp_path):
     for name in ("bonn-0123456789ab.request", "bonn-2-0123456789ab.request", "bonn-x.request", "bonn-0123456789ab.txt"):
         (tmp_path / name).write_bytes(b"")
     assert request_files.list_requests([str(tmp_path)], "bonn") == [tmp_path / "bonn-0123456789ab.request"]
+
+
+@pytest.mark.parametrize(
+    ("options", "step"),
+    [
+        ("--sites 5", "--task audit -o audit.json"),
+        ("--sites 2", "--task train -o run.pt"),
+        ("--sites 5 --task train", "--task train -o run.pt"),
+        ("--sites 2 --task evaluate", "--task evaluate --run run.pt -o evaluate.json"),
+        ("--sites 5 --scale sites", "--task scale -o scale.json"),
+        ("--sites 5 --protect secagg --fraction 1", "--task train -o run.pt"),
+    ],
+)
+def test_the_next_command_is_of_an_agreed_task(options, step, tmp_path):
+    EXAMPLE.main(tmp_path, 50)
+    made = fnlkit(f"flower-app project --dataset public.csv {options}", tmp_path)
+    assert f"fnlkit sites run project {step} --folder mail" in made.stderr
+    assert "--sums-delta" in fnlkit("flower-app p --dataset digits --sites 3 --sums-delta 1e-6", tmp_path, ends=2).stderr

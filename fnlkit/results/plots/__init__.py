@@ -8,6 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from fnlkit.artifacts.names import REAL_SITES
 from fnlkit.core.errors import InputError, nearest
 from fnlkit.results.plots import style
 
@@ -89,6 +90,8 @@ def draw(things: Sequence[Any], kind: str, **options: Any) -> Any:
     else:
         ((label, thing),) = things
         runs = thing if plot.takes != "run" else _run(label, thing, kind)
+        if plot.takes == "labels" and thing.meta.get("dataset") == REAL_SITES:
+            raise InputError(f"{label}: its samples and labels are at the sites; plot {kind} shows federations")
     module, _, name = plot.place.partition(":")
     return getattr(import_module(f"{__name__}.{module}"), name)(runs, **options)
 

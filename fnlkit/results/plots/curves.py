@@ -1,7 +1,7 @@
 """Curves over training: accuracy over client-rounds or bytes, memorization, the prestopping round."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -58,15 +58,12 @@ def _megabytes(run, row):
 
 
 def _curves(runs, across, place, facet, wide, *, stages=False):
-    names, groups = {evaluation.score_name(run) for run in runs}, evaluation.distinct(runs)
-    if len(names) > 1:
-        raise InputError("some runs measured accuracy and others agreement with unverified labels; plot them separately")
+    name, groups, facets = common_score(map(evaluation.score_name, runs)), evaluation.distinct(runs), {}
     if differing(runs):
         raise InputError(
             "the runs measured agreement with different held-out labels, so that their curves cannot be compared; plot them "
             "separately, or use `fnlkit evaluate`, which measures them on the same labels"
         )
-    name, facets = names.pop(), {}
     regimes = {run.meta.get("row", {}).get("regime") for run in runs}
     if facet is None and None not in regimes and len(regimes) > 1:
         facet = "regime"
@@ -106,6 +103,14 @@ def _curves(runs, across, place, facet, wide, *, stages=False):
         row[0].set(ylabel=_CALLED[name], ylim=(max(0, low), min(100, high)))
     _legend(figure, axes.flat[: len(parts)])
     return figure
+
+
+def common_score(names: Iterable[str]) -> str:
+    """Name of the scores of runs, accuracy or agreement; raise InputError if some runs have another one."""
+    first, *others = dict.fromkeys(names)
+    if others:
+        raise InputError("some runs measured accuracy and others agreement with unverified labels; plot them separately")
+    return first
 
 
 def _parts(members):

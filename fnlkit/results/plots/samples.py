@@ -9,7 +9,7 @@ from fnlkit.core.errors import InputError
 from fnlkit.datasets.loading import to_dataset
 from fnlkit.kernels import scores
 from fnlkit.results import comparison, evaluation
-from fnlkit.results.plots.curves import legend_of
+from fnlkit.results.plots.curves import common_score, legend_of
 from fnlkit.results.plots.style import COLORS, below, look, panels, place_legend_right
 
 if TYPE_CHECKING:
@@ -54,14 +54,15 @@ def calibration(runs: "list[Run]") -> "Figure":
     figure, ((axis,),) = panels(4.2, 3.8)
     axis.plot([0, 100], [0, 100], color="gray", linewidth=0.8)
     groups = evaluation.distinct(runs)
-    for number, (run, group) in enumerate(zip(runs, groups, strict=True)):
-        part = next(iter(measure_run(run, to_dataset(run.meta["dataset"])).values()), {})
+    parts = [next(iter(measure_run(run, to_dataset(run.meta["dataset"])).values()), {}) for run in runs]
+    for number, (run, group, part) in enumerate(zip(runs, groups, parts, strict=True)):
         if "ece" not in part:
             raise InputError(f"the run of {run.settings['method']} stores no probabilities; train it again with this version")
         _, confidence, share = 100 * np.array(part["reliability"]).T
         label = f"{legend_of(group, groups)}, ECE {100 * part['ece']:.1f} %"
         axis.plot(confidence, share, marker=".", label=label, **look(number))
-    axis.set(xlabel="confidence (%)", ylabel=f"{part['measures']} (%)", xlim=(0, 100), ylim=(0, 100))
+    measured = common_score(part["measures"] for part in parts)
+    axis.set(xlabel="confidence (%)", ylabel=f"{measured} (%)", xlim=(0, 100), ylim=(0, 100))
     place_legend_right(axis)
     axis.set_title(", ".join(dict.fromkeys(data_set(run.meta["dataset"]) for run in runs)))
     return figure
