@@ -55,8 +55,6 @@ class EstimateOptions:
         Called with each note about an assumption, such as the default embedding or in-sample predictions.
     progress : callable(done, total, what), optional
         Called after each round of a training with the finished client-rounds, their total and the name of the training.
-    sites : fnlkit.sites.server.remote.Remote, optional
-        Real sites that hold the samples.  The federation then contains only the numbers of samples.
 
     Raises
     ------
@@ -81,7 +79,6 @@ class EstimateOptions:
     device: str = "auto"
     say: Callable[..., Any] | None = None
     progress: Callable[..., Any] | None = None
-    sites: object = None
 
     def __post_init__(self):
         if self.form not in get_args(Form):

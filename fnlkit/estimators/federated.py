@@ -45,12 +45,9 @@ class ClientSession:
         self.model = model or nothing()
         # All clients must reply: a missing reply would leave a client without a level.
         settings, self._evidence = {"seed": evidence.seed, "min_replies": 1.0}, evidence
-        if evidence.sites is None:
-            # Steps are not worth a process of `workers`, but the engine `flower` sends them as messages.
-            engine = evidence.engine if evidence.engine == "flower" else "sequential"
-            self.clients = engines.make(engine, members, self.model.network, members.inputs, **settings)
-        else:
-            self.clients = evidence.sites.session(members, self.model.network, **settings)
+        # Steps are not worth a process of `workers`, but the engine `flower` sends them as messages.
+        engine = evidence.engine if evidence.engine == "flower" else "sequential"
+        self.clients = engines.make(engine, members, self.model.network, members.inputs, **settings)
         self.clients.sends = evidence.sends
 
     def ask(self, *steps: Any, ids: "Sequence[int] | np.ndarray | None" = None, **more: Any) -> "Replies":
@@ -61,7 +58,7 @@ class ClientSession:
         self.clients.use_network(self.model.network)
         before = self.clients.traffic.copy()
         ask = Ask(ids, self.model, steps, **more)
-        replies = self.clients.round(ask) if self._evidence.sites is None else self._evidence.sites.asked(self.clients, ask)
+        replies = self.clients.round(ask)
         self._evidence.add_traffic(self.clients.traffic.since(before))
         self._evidence.replies.append({name: replies[name] for name in replies})
         return replies

@@ -61,8 +61,6 @@ class EstimatorInputs:
         Of the estimator.
     sends : dict of str to fnlkit.core.declarations.Sent, or None
         Replies that can leave clients; None allows all names until they are counted.
-    sites : fnlkit.sites.server.remote.Remote or None
-        Real sites that hold the samples; `labels` and `positions` are then placeholders.
     replies : list of dict
         The clients' replies to the steps of `fnlkit.estimators.federated.ClientSession`, in order.
     """
@@ -78,13 +76,12 @@ class EstimatorInputs:
         self.offsets = np.asarray(federation.client_offsets, np.int64)
         self.labels = np.asarray(federation.given, np.int64)[self.positions]
         groups = of_federation(federation) if groups is None else groups
-        self.groups = None if groups is None or options.sites is not None else groups[self.positions]
+        self.groups = None if groups is None else groups[self.positions]
         self.apart = np.zeros(len(self.labels), bool) if apart is None else np.asarray(apart, bool)
         self.run = options.run
         self.warm_up = options.warm_up
         self.engine = options.engine
         self.device = options.device
-        self.sites = options.sites
         self.say = options.say or (lambda text: None)
         self.progress = options.progress or (lambda done, total, what: None)
         self._dataset = dataset
@@ -121,10 +118,7 @@ class EstimatorInputs:
 
     @cached_property
     def independence(self) -> np.ndarray:
-        """Number of independent observations per sample of each client (N,), above 0 to 1; below 1 with groups.
-
-        Real sites do not send their groups: their samples count as independent.
-        """
+        """Number of independent observations per sample of each client (N,), above 0 to 1; below 1 with groups."""
         parts = np.split(np.arange(len(self.labels)) if self.groups is None else self.groups, self.offsets[1:-1])
         return np.array([effective_size(part) / max(1, len(part)) for part in parts])
 
@@ -189,11 +183,11 @@ class EstimatorInputs:
             self.say(f"void: {found}; do not use these levels, flags and suggestions")
 
     def embed(self) -> Any:
-        """Embed the clients' samples (m, d); None with real sites. Default: pixels or principal components.
+        """Embed the clients' samples (m, d). Default: pixels or principal components.
 
         Rows of a large file are read in blocks (fnlkit.artifacts.stored).
         """
-        if self._embeddings is None and self.sites is None and self.dataset.features is not None:
+        if self._embeddings is None and self.dataset.features is not None:
             self._embeddings = self.dataset.x_train
         if self._embeddings is None:
             values = int(np.prod(self.dataset.x_train.shape[1:]))
@@ -202,8 +196,6 @@ class EstimatorInputs:
                     f"`form='federated'`: principal components of {self.dataset.name} would need all clients' samples in one "
                     "place; write `backbone`, which each client can run"
                 )
-            if self.sites is not None:
-                return None  # each site compares the values of its samples
             backbone = "pixels" if values <= MOST_PIXELS else f"pca(dim={min(MOST_PIXELS, len(self.labels))})"
             self.say(
                 f"neighbors are searched among {backbone} of {self.dataset.name}; a pretrained network (`backbone=SPEC`) finds "

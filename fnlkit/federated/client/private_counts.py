@@ -96,11 +96,11 @@ def ranges(tested: np.ndarray, wrong: np.ndarray) -> Ranges:
     return Ranges(tested, wrong, np.where(wrong == last, tested, wrong + RANGE - 1))
 
 
-def implausible(replies: Mapping[Any, Mapping[str, torch.Tensor]]) -> dict[Any, str]:
+def implausible(replies: Mapping[Any, Mapping[str, ArrayLike]]) -> dict[Any, str]:
     """Find {key: reason} of clients whose replies are no ranges of `reply_tested`, {key: replies} by any key."""
     reasons = {}
     for key, reply in replies.items():
-        tested, wrong = reply["tested"].numpy(), reply["wrong"].numpy()
+        tested, wrong = np.asarray(reply["tested"]), np.asarray(reply["wrong"])
         if ((tested > 0) & (tested < FEWEST)).any() or not np.array_equal(wrong, lower_end(tested, wrong)):
             reasons[key] = "its counts are no ranges of wrong predictions"
     return reasons

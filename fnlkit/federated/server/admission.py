@@ -93,10 +93,6 @@ def admit(ask: Any, replies: list[Any]) -> Admitted:
         raise InputError(forbidden(ask, extra, allowed))
     names = names_of(replies, allowed, required, exact=ask.expect is not None)
     checked, reasons, norms = examine(ask, replies, names)
-    fitting = {j: checked[j] for j, reason in enumerate(reasons) if reason is None}
-    for j, reason in (ask.compare(fitting) if ask.compare else {}).items():
-        reasons[j] = reason
-        norms.pop(j, None)
     # The buffers of batch norm have the scale of the inputs, and would hide what an update does to the trainable entries.
     count, has_buffers = session.network.parameters_count, session.network.parameters_count < session.network.size
     buffers = {j: l2_norm(checked[j]["weights"][count:] - start[count:]) for j in norms if has_buffers}

@@ -52,9 +52,6 @@ class Ask:
         it.
     sides : dict of str to int
         Numbers of open sides of declared replies (`fnlkit.core.declarations.Sent`).
-    compare : callable or None
-        Called with the replies that fit their declarations, {position in the sorted `ids`: {name: Tensor}}; returns
-        {position: reason} of those to reject.
     optional : bool
         True if the caller can do without any reply: failed clients do not stop the run, however many they are.
     round : int
@@ -71,7 +68,6 @@ class Ask:
     scatter: dict[str, Any] = field(default_factory=dict)
     protection: Any = None
     sides: dict[str, int] = field(default_factory=dict)
-    compare: Callable[..., Any] | None = None
     optional: bool = False
     round: int = 0
     session: Any = None

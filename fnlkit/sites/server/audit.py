@@ -45,11 +45,7 @@ def run(remote: Any, task: "Task") -> dict[str, Any]:
     noise: dict[str, Any] = {} if about.sums_epsilon is None else {"epsilon": about.sums_epsilon, "delta": about.sums_delta}
     classes, changes = len(about.classes), possible(about.kind, tuple(about.shape))
     of_inputs = about.kind == "image", math.prod(about.shape)
-    declared = sends(task)
-
-    def must_remain(sites: list[int]) -> None:
-        if len(sites) < (least := max(FEWEST, least_of(task.settings.min_replies, about.sites))):
-            raise remote.too_few(len(sites), least)
+    declared, least = sends(task), max(FEWEST, least_of(task.settings.min_replies, about.sites))
 
     def impossible(k: int, arrays: dict[str, np.ndarray]) -> str:
         if noise:
@@ -65,7 +61,7 @@ def run(remote: Any, task: "Task") -> dict[str, Any]:
         size = Counter(arrays["sums"].shape[1] for arrays in firsts.values()).most_common(1)[0][0]
         for k in [k for k, arrays in firsts.items() if arrays["sums"].shape[1] != size]:
             remote.lose(k, f"its sums have {firsts.pop(k)['sums'].shape[1]} features, and those of the other sites {size}")
-    must_remain(list(firsts))
+    remote.must_remain(len(firsts), least)
     parts = list(firsts.values())
     if noise:
         heads = noisy_sums.make_head(parts, **noise, scale=scale)
@@ -83,7 +79,7 @@ def run(remote: Any, task: "Task") -> dict[str, Any]:
         return plausibility.implausible(arrays, firsts[k], len(changes), side)
 
     seconds = remote.ask_all(1, functions[1], list(firsts), second, implausible, broadcast, scatter)
-    must_remain(list(seconds))
+    remote.must_remain(len(seconds), least)
     kept = np.array([k in seconds for k in firsts])
     parts = [part for part, here in zip(parts, kept, strict=True) if here]
     replies = [seconds[k] for k in firsts if k in seconds]

@@ -1,14 +1,13 @@
 """Real sites as the clients of an audit or an evaluation.
 
-Every session has a name at the sites, so that each model has a separate memory.  The same task asks the same requests again: a
+The same task asks the same requests again: a
 journal of messages (`fnlkit.sites.server.folder.Journal`) answers those that a stopped task had finished.
 """
 
 import hashlib
-import json
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,8 +18,8 @@ from fnlkit.federated import engines
 from fnlkit.federated.client.client import ClientList
 from fnlkit.federated.client.failure import Failure
 from fnlkit.federated.client.inputs import Inputs
-from fnlkit.federated.client.network import nothing
-from fnlkit.federated.server.clients import Ask, Clients, Replies
+from fnlkit.federated.client.network import Model, nothing
+from fnlkit.federated.server.clients import Ask
 from fnlkit.federated.server.records import nbytes
 from fnlkit.sites.server.roster import MOST_TRIES, SILENT
 
@@ -61,7 +60,7 @@ class View:
 
 
 class Remote:
-    """Sites that take part in a task; `fnlkit.estimators.federated` runs steps with it.
+    """Sites that take part in a task.
 
     Parameters
     ----------
@@ -83,17 +82,15 @@ class Remote:
 
     def __init__(self, sites: "Roster", present, *, timeout, on_step=lambda text: None):
         self.sites, self.present, self.timeout, self.on_step = sites, list(present), timeout, on_step
-        named = json.dumps([sites.run, self.present, [sites.sizes.get(k, 1) for k in self.present]])
-        self.token = hashlib.sha256(named.encode()).hexdigest()[:16]
         self.steps: list[dict[str, Any]] = []
         self.lost: dict[int, str] = {}
-        self._count = 0
-        self.view: Any = None
 
-    def too_few(self, remaining: int, least: int) -> WorkStopped:
-        """Make the error for a task of which too few sites remain; it names the lost sites with the reasons."""
+    def must_remain(self, remaining: int, least: int) -> None:
+        """Raise WorkStopped if too few sites of a task remain; the error names the lost sites with the reasons."""
+        if remaining >= least:
+            return
         lost = "; ".join(f"{self.sites.names[k]}: {reason}" for k, reason in sorted(self.lost.items()))
-        return WorkStopped(
+        raise WorkStopped(
             f"{remaining} of {self.sites.count} sites remain, and this task requires {least} (min_replies); lost: {lost}; "
             f"{self.sites.repair}{', or leave them out (`without`)' * self.sites.transport.named}, then run the same command"
         )
@@ -104,57 +101,21 @@ class Remote:
         if site not in self.sites.refused:
             self.on_step(f"{self.sites.names[site]}: {reason}")
 
-    def _begin(self, ids):
-        """Name the next session, which takes place with these sites."""
-        self._count += 1
-        run = hashlib.sha256(f"{self.token} {self._count}".encode()).hexdigest()[:16]
-        self.view = View(self.sites, list(ids), run)
-
-    # ---- called by fnlkit.estimators
-    def session(self, members: "ClientList", network: Any, *, seed: int, min_replies: float) -> Clients:
-        """Open a session with all sites.
-
-        Parameters
-        ----------
-        members : fnlkit.federated.client.client.ClientList
-        network : fnlkit.federated.client.network.Network
-        seed : int
-        min_replies : float
-        """
-        self._begin(self.present)
-        options = {"runtime": self.view, "client_timeout": self.timeout, "seed": seed, "min_replies": min_replies}
-        return engines.make("flower", members, network, members.inputs, **options)
-
-    def asked(self, clients: Clients, ask: Ask) -> Replies:
-        """Run a step and collect the Replies.
-
-        Parameters
-        ----------
-        clients : fnlkit.federated.server.clients.Clients
-            As returned by `session`.
-        ask : Ask
-        """
-        before, began = clients.traffic.copy(), time.monotonic()
-        replies = clients.round(ask)
-        traffic = clients.traffic.since(before)
-        title = ", ".join(getattr(step, "func", step).__name__.replace("_", " ") for step in ask.steps)
-        self._step(title, time.monotonic() - began, traffic.bytes_up, traffic.bytes_down)
-        return replies
-
     def _step(self, title, seconds, up, down):
         self.steps.append({"step": title, "seconds": round(seconds, 1), "bytes_up": int(up), "bytes_down": int(down)})
         self.on_step(f"{title}: {seconds:.1f} s")
 
-    # ---- replies of different shapes
     def ask_all(
         self,
         round: int,
         step: Callable[..., Any],
         ids: list[int],
         declared: Any,
-        check: Callable[[int, dict[str, np.ndarray]], str],
+        check: Callable[[int, dict[str, np.ndarray]], str] = lambda site, arrays: "",
         broadcast: dict[str, torch.Tensor] | None = None,
         scatter: dict[str, torch.Tensor] | None = None,
+        sides: Mapping[str, int] | None = None,
+        model: Model | None = None,
     ) -> dict[int, dict[str, np.ndarray]]:
         """Run a step: {site: arrays} of the sites that reply; the others are in `lost`.
 
@@ -173,22 +134,27 @@ class Remote:
             Why no data can have these arrays; "" if some can.
         broadcast, scatter : dict of Tensor
             As for fnlkit.federated.server.clients.Clients.round, with an entry of `scatter` for each of `ids`.
+        sides : dict of str to int, optional
+            Numbers of all sides of the declared replies. Default: sides are not compared.
+        model : Model, optional
+            Sent to each site. Default: none.
         """
+        model = model or nothing()
         began = time.monotonic()
         run = hashlib.sha256(f"{self.sites.run} steps".encode()).hexdigest()[:16]
-        self.view = View(self.sites, ids, run)
+        view = View(self.sites, ids, run)
         places, one = np.arange(len(ids)), np.zeros(len(ids), np.int64)
         members = ClientList(np.zeros((len(ids), 1), np.float32), np.arange(len(ids) + 1), places, one, 1, Inputs(False))
-        clients = engines.make("flower", members, nothing().network, members.inputs, runtime=self.view,
+        clients = engines.make("flower", members, model.network, members.inputs, runtime=view,
                                client_timeout=self.timeout)  # fmt: skip
-        request = Ask(places, nothing(), [step], broadcast=broadcast or {}, scatter=scatter or {}, round=round, session=clients)
+        request = Ask(places, model, [step], broadcast=broadcast or {}, scatter=scatter or {}, round=round, session=clients)
         received: dict[int, dict[str, np.ndarray]] = {}
         tries: Counter[int] = Counter()
         missing = places.tolist()
         while missing:
             replies, again = clients.engine.run(request.part(missing)), []
             for j, reply in zip(missing, replies, strict=True):
-                arrays, reason = _arrays_of(reply, declared)
+                arrays, reason = _arrays_of(reply, declared, sides)
                 reason = reason or check(ids[j], arrays)
                 if not reason:
                     received[ids[j]] = arrays
@@ -201,13 +167,13 @@ class Remote:
             back = self.sites.wait_for_return({ids[j] for j in again}) if again else set()
             missing = [j for j in again if ids[j] in back]
         up = sum(values.nbytes for arrays in received.values() for values in arrays.values())
-        down = sum(nbytes(value) for value in (broadcast or {}).values()) * len(ids)
+        down = (sum(nbytes(value) for value in (broadcast or {}).values()) + nbytes(model.weights)) * len(ids)
         down += sum(nbytes(value) for value in (scatter or {}).values())
         self._step(step.__name__.replace("_", " "), time.monotonic() - began, up, down)
         return {k: received[k] for k in ids if k in received}
 
 
-def _arrays_of(reply, declared):
+def _arrays_of(reply, declared, sides):
     """Read ({name: array}, reason why a reply is not as declared, or "")."""
     if isinstance(reply, Failure):
         return {}, str(reply)
@@ -220,4 +186,6 @@ def _arrays_of(reply, declared):
             return {}, f"{name!r} has entries that are not finite {sent.dtype}"
         if values.ndim != len(sent.shape or ()):
             return {}, f"{name!r} has {values.ndim} sides"
+        if sides and (values.shape != tuple(sides[side] for side in sent.shape) or (sent.low == 0 and (values < 0).any())):
+            return {}, f"{name!r} has another shape than declared, or numbers below 0"
     return arrays, ""

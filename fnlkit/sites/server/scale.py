@@ -17,7 +17,7 @@ def scale_of_replies(replies: Any, project) -> dict[str, Any]:
 
     Parameters
     ----------
-    replies : dict of Tensor (N, d)
+    replies : dict of array (N, d)
         As `fnlkit.federated.client.scaling.SENDS` declares.
     project : fnlkit.sites.project.Project
 
@@ -31,7 +31,7 @@ def scale_of_replies(replies: Any, project) -> dict[str, Any]:
     InputError
         If no site has enough values of a feature.
     """
-    known, total, squares = (replies[name].numpy() for name in ("known", "total", "squares"))
+    known, total, squares = (replies[name] for name in ("known", "total", "squares"))
     names = features.features(project.columns) if project.columns else [f"feature {i}" for i in range(known.shape[1])]
     count = known.sum(0)
     if not count.all():
@@ -57,11 +57,11 @@ def implausible(replies: Any) -> dict[Any, str]:
 
     Parameters
     ----------
-    replies : dict of {name: Tensor (d,)}
+    replies : dict of {name: array (d,)}
         By any key, as `fnlkit.federated.client.scaling.SENDS` declares.
     """
     keys = list(replies)
-    known, total, squares = (np.array([replies[k][name].numpy() for k in keys]) for name in ("known", "total", "squares"))
+    known, total, squares = (np.array([replies[k][name] for k in keys]) for name in ("known", "total", "squares"))
     known = np.where(known > 0, known, np.nan)
     mean, std = total / known, np.sqrt(squares / known)
     reasons = {}

@@ -7,8 +7,7 @@ import os
 import secrets
 import shutil
 import zlib
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,19 +15,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fnlkit.artifacts import saving
-from fnlkit.artifacts.federation import Federation
-from fnlkit.artifacts.names import REAL_SITES
 from fnlkit.artifacts.run import Run
 from fnlkit.core.errors import InputError, WorkStopped, list_names
-from fnlkit.estimators import federated
-from fnlkit.estimators.inputs import EstimatorInputs
 from fnlkit.experiment.output import lock_output, torch_threads
 from fnlkit.federated.client import private_counts, scaling
-from fnlkit.federated.client.client import ClientList
-from fnlkit.federated.client.inputs import Inputs, weight_type
 from fnlkit.federated.client.network import Model
 from fnlkit.federated.server.admission import least_of
-from fnlkit.federated.server.clients import TooManyLost
 from fnlkit.sites import scale
 from fnlkit.sites.network import network_of
 from fnlkit.sites.project import FEWEST, task_of
@@ -37,10 +29,9 @@ from fnlkit.sites.server import audit, training
 from fnlkit.sites.server import scale as pooling
 from fnlkit.sites.server.folder import Journal
 from fnlkit.sites.server.remote import Remote
-from fnlkit.sites.server.roster import MOST_TRIES, SILENT, Roster
+from fnlkit.sites.server.roster import Roster
 
 if TYPE_CHECKING:
-    from fnlkit.datasets.dataset import Dataset
     from fnlkit.sites.project import Project, Task
 
 
@@ -184,7 +175,7 @@ def _token(path, *, new):
 def over(sites: Roster, task: "Task", options: Options) -> dict[str, Any]:
     """Run a task over real sites.
 
-    A site that stops replying is awaited for `wait` seconds. If it does not come back, or if it refuses, the task starts again
+    A site that stops replying is awaited for `wait` seconds. If it does not come back, or if it refuses, the task continues
     without it, as long as the share `min_replies` of the sites remains.
 
     Returns
@@ -200,79 +191,35 @@ def over(sites: Roster, task: "Task", options: Options) -> dict[str, Any]:
     names, count = task.project.names, task.project.sites
     least = least_of(task.settings.min_replies, count)
     present = sites.gather(least)
-    lost = {k: sites.cause(k) for k in range(count) if k not in present}
-    tries: Counter[int] = Counter()
+    remote = Remote(sites, present, timeout=options.timeout or task.project.timeout, on_step=_say)
+    remote.lost |= {k: sites.cause(k) for k in range(count) if k not in present}
     work = {"audit": _run_audit, "evaluate": _run_evaluate, scale.TASK: _run_scale}[task.name]
-    while True:
-        remote = Remote(sites, present, timeout=options.timeout or task.project.timeout, on_step=_say)
-        remote.lost |= lost
-        try:
-            result = work(remote, task, options)
-        except TooManyLost as error:
-            gone = {remote.view.ids[client]: reason for client, reason in error.reasons.items()}
-            for k, reason in gone.items():
-                _say(f"{names[k]}: {reason}")
-            silent = {k for k, reason in gone.items() if any(words in reason for words in SILENT)}
-            back = sites.wait_for_return(silent) if silent else set()
-            tries.update(list(gone))
-            for k in sorted(gone):
-                if k in back and tries[k] < MOST_TRIES:
-                    _say(f"{names[k]} is connected again")
-                else:
-                    lost[k] = gone[k]
-            present = [k for k in present if k not in lost]
-            if not gone or len(present) < least:
-                remote.lost |= lost
-                raise remote.too_few(len(present), least) from None
-            continue
-        about: dict[str, Any] = {"kind": KIND, "task": task.name, "covers": [names[k] for k in present]}
-        about["lost"] = {names[k]: reason for k, reason in sorted((lost | remote.lost).items())}
-        return about | result | {"steps": remote.steps}
-
-
-def placeholders(project: "Project", sizes: Sequence[int], names: Sequence[str]) -> "tuple[Federation, Dataset]":
-    """Make (Federation, Dataset) with the numbers of samples of sites and no values.
-
-    Parameters
-    ----------
-    project : fnlkit.sites.project.Project
-    sizes : sequence of int
-    names : sequence of str
-    """
-    given = np.zeros(int(sum(sizes)), np.int64)
-    dataset = training.describe_dataset(project, sizes, given, np.zeros((0, *project.shape), np.float32), given[:0])
-    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    meta = {"dataset_checksum": dataset.checksum, "client_names": list(names)}
-    return Federation(REAL_SITES, len(project.classes), offsets, np.arange(len(given)), given, meta=meta), dataset
-
-
-def _parts(remote, task):
-    sizes = [remote.sites.sizes[k] for k in remote.present]
-    return placeholders(task.project, sizes, [task.project.names[k] for k in remote.present])
+    result = work(remote, task, options)
+    lost = {names[k]: reason for k, reason in sorted(remote.lost.items())}
+    return {"kind": KIND, "task": task.name, "lost": lost} | result | {"steps": remote.steps}
 
 
 def _run_audit(remote, task, options):
     return audit.run(remote, task)
 
 
-def _session(remote, task, sends, inputs, model=None):
-    """Open the session of a task with one step: (ask, federation)."""
-    federation, dataset = _parts(remote, task)
-    evidence = EstimatorInputs(federation, dataset, form="federated", seed=task.settings.seed, sites=remote)
-    evidence.sends = sends
-    arrays = federation.client_offsets, federation.client_indices, federation.given
-    members = ClientList(dataset.x_train, *arrays, federation.classes, inputs)
-    return federated.ClientSession(evidence, members, model).ask, federation
+def _ask_once(remote, task, step, declared, sides, implausible, model=None):
+    """Run the only step of a task at all sites: (names of the sites that replied, their arrays (N, ...))."""
+    replies = remote.ask_all(0, step, remote.present, declared, sides=sides, model=model)
+    for k, reason in implausible(replies).items():
+        remote.lose(k, reason)
+        del replies[k]
+    remote.must_remain(len(replies), least_of(task.settings.min_replies, task.project.sites))
+    arrays = {name: np.stack([reply[name] for reply in replies.values()]) for name in declared}
+    return [task.project.names[k] for k in replies], arrays
 
 
 def _run_evaluate(remote, task, options):
-    about = task.project
-    model = _read_run(task, options)
-    inputs = Inputs(about.kind == "image", tuple(about.mean), tuple(about.std), weight_type(task.settings.precision), "cpu")
-    ask, federation = _session(remote, task, private_counts.SENDS, inputs, model)
-    replies = ask(private_counts.reply_tested, sides={"groups": federation.classes + 1}, compare=private_counts.implausible)
-    agreement = scores(private_counts.ranges(*(replies[name].numpy() for name in private_counts.SENDS)), federation.names)
-    return {"run": os.path.abspath(options.run), "classes": list(about.classes), **agreement}
+    classes = task.project.classes
+    names, counts = _ask_once(remote, task, private_counts.reply_tested, private_counts.SENDS, {"groups": len(classes) + 1},
+                              private_counts.implausible, _read_run(task, options))  # fmt: skip
+    agreement = scores(private_counts.ranges(**counts), names)
+    return {"covers": names, "run": os.path.abspath(options.run), "classes": list(classes), **agreement}
 
 
 def _read_run(task, options):
@@ -287,9 +234,9 @@ def _read_run(task, options):
 
 
 def _run_scale(remote, task, options):
-    ask, _ = _session(remote, task, scaling.SENDS, Inputs(False))
     sides = {"features": math.prod(task.project.shape)}
-    return pooling.scale_of_replies(ask(scaling.reply_moments, sides=sides, compare=pooling.implausible), task.project)
+    names, arrays = _ask_once(remote, task, scaling.reply_moments, scaling.SENDS, sides, pooling.implausible)
+    return {"covers": names, **pooling.scale_of_replies(arrays, task.project)}
 
 
 def words(result: dict[str, Any]) -> Iterator[str]:
