@@ -12,7 +12,6 @@ from fnlkit.cli.plumbing import (
     emit,
     file_argument,
     must_differ,
-    must_not_overwrite,
     output_option,
     suggest,
 )
@@ -40,7 +39,7 @@ def command(file: str, above: float, drop: bool, listed: bool, sheet: str | None
     if listed and click.get_current_context().get_parameter_source("above") is not ParameterSource.DEFAULT:
         raise InputError("--above: --list corrects exactly the listed labels, whatever their scores; omit one of both")
     must_differ({"-o": output, "--csv": sheet})
-    must_not_overwrite(file, sheet, "federation", "--csv")
+    must_differ({"--csv": sheet}, file)
 
     corrected = fnlkit.correct(file, above=above, drop=drop, listed=listed)
     facts = corrected.meta["corrections"][-1]

@@ -19,7 +19,7 @@ from fnlkit.cli.plumbing import (
     dataset_option,
     json_option,
     ledger_option,
-    must_not_overwrite,
+    must_differ,
     out_console,
     print_results,
     printable,
@@ -81,8 +81,7 @@ def command(
       fnlkit evaluate run.pt --json
       fnlkit evaluate runs/quickstart --by method --latex
     """
-    for path in runs:
-        must_not_overwrite(path, output, "run")
+    must_differ({"-o": output, "--tidy": tidy}, *runs)
     grouped = latex or by is not None or pivot is not None
     if output and (grouped or len(runs) > 1):
         raise InputError(f"-o {output} writes the arrays of a single run; redirect a table with > FILE")

@@ -73,18 +73,12 @@ def output_option(what: str = "FILE") -> Callable[..., Any]:
 _OTHERS = (".csv", ".tsv", ".txt", ".json", ".jsonl", ".xlsx", ".parquet", ".html", ".png", ".svg", ".pdf", ".toml", ".md")
 
 
-def must_not_overwrite(file: str | None, output: str | None, what: str, option: str = "-o") -> None:
-    """Raise if `output` would overwrite the input file."""
-    if output not in (None, "-") and file not in (None, "-") and os.path.isfile(file) and os.path.isfile(output):
-        if os.path.samefile(file, output):
-            raise InputError(f"{option} {output} is also the input {what}; choose another name")
-
-
 def must_differ(outputs: dict[str, str | None], *inputs: str | None) -> None:
     """Raise if an output, {option: file}, would overwrite an input file or another output."""
     for option, path in outputs.items():
-        for file in inputs:
-            must_not_overwrite(file, path, "file", option)
+        for file in inputs if path not in (None, "-") else ():
+            if file not in (None, "-") and os.path.isfile(file) and os.path.isfile(path) and os.path.samefile(file, path):
+                raise InputError(f"{option} {path} is also the input file; choose another name")
     outputs_of_runs.must_differ(outputs)
 
 

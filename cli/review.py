@@ -22,7 +22,6 @@ from fnlkit.cli.plumbing import (
     emit,
     emit_table,
     must_differ,
-    must_not_overwrite,
     output_option,
     printable,
     sample_column_option,
@@ -162,7 +161,7 @@ def suspects(file: str, output: str, every: bool) -> None:
     Example:
       fnlkit review suspects judged.npz -o suspects.csv
     """
-    must_not_overwrite(file, output, "federation")
+    must_differ({"-o": output}, file)
     suspicious = fnlkit.suspects(file, every=every)
     emit_table(suspicious, output)
     if output != "-":

@@ -22,7 +22,7 @@ from fnlkit.cli.plumbing import (
     dataset_option,
     emit,
     file_argument,
-    must_not_overwrite,
+    must_differ,
     output_option,
     suggest,
 )
@@ -57,8 +57,7 @@ def command(ctx: click.Context, file: str, output: str, **options: Any) -> None:
     Example:
       fnlkit partition | fnlkit inject-noise | fnlkit train --method fedcorr --rounds 20 -o run.pt
     """
-    must_not_overwrite(file, output, "federation")
-    must_not_overwrite(file, options["metrics"], "federation", "--metrics")
+    must_differ({"-o": output, "--metrics": options["metrics"]}, file)
     if output == "-" and sys.stdout.isatty():
         raise InputError("a run is not written to a terminal; add -o run.pt, or pipe into `fnlkit evaluate`")
     chosen = {name: v for name, v in options.items() if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT}

@@ -199,6 +199,9 @@ def export_review(federation: Labels, client: str | int, folder: FilePath, **opt
     given = read_inputs(federation, review)
     federation = given.federation
     client = client_of(federation, str(client))
+    folder, table = Path(folder), Path(folder) / "decisions.csv"
+    if table.exists():
+        raise InputError(f"{table} is there already and may hold decisions; choose another folder, or take it away first")
     chosen = review.choose(federation, client)
     data, vectors = given.checked, given.embeddings
     if vectors is None and given.encoded.features is not None:
@@ -207,14 +210,11 @@ def export_review(federation: Labels, client: str | int, folder: FilePath, **opt
     points = points_of(data, held) if vectors is None else np.asarray(vectors[held])
     places = neighbors_of(points, np.searchsorted(held, chosen.positions), np.arange(len(held)))
     near = [held[neighbors] for neighbors in places]
-    folder, table = Path(folder), Path(folder) / "decisions.csv"
     new, kept = not folder.exists(), (folder / "review.html").exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"{display.plain(folder)}: {error.strerror}; name a folder", parameter="output") from error
-    if table.exists():
-        raise InputError(f"{table} is there already and may hold decisions; choose another folder, or take it away first")
     text = page.page(federation, data, client, chosen, near, federation.names[client])
     try:
         saving.write_bytes([text.encode()], folder / "review.html")

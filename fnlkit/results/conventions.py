@@ -45,6 +45,8 @@ def conventions_line(
         elif command == "inject-noise":
             noisy = True
             parts += [str(how.get("noise"))]
+        elif command in ("correct", "consensus", "review import") or how.get("apply") == "relabel":
+            parts += [f"labels changed by {command}"]
     if noisy and wrong_share is not None:
         parts[-1] += f" ({wrong_share:.3f} of the labels wrong)"
     train = next((step for step in reversed(steps) if step.get("command") == "train"), None)

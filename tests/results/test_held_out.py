@@ -169,6 +169,10 @@ def test_runs_that_differ_in_a_convention_have_different_lines_and_info_prints_t
     assert all("\n" not in text for text in lines)
     wrong = np.mean(run.labels["given"] != run.labels["true"])
     assert f"{wrong:.3f} of the labels wrong" in lines[0]
+    relabel = {"command": "estimate-noise", "parameters": {"estimator": "knn", "apply": "relabel"}}
+    steps = run.meta["provenance"][:-1] + [relabel] + run.meta["provenance"][-1:]
+    changed = conventions_line(steps, wrong_share=0.1)
+    assert "; labels changed by estimate-noise (0.100 of the labels wrong); " in changed
     fnlkit.save(run, tmp_path / "run.pt")
     assert f"conventions: {lines[0]}\n" in succeed("fnlkit info run.pt", tmp_path).stdout
     run.predicted.clear()  # as after an interruption
