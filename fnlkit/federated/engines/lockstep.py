@@ -142,7 +142,10 @@ class Lockstep:
         gradients = torch.autograd.grad(
             values, leaves, torch.full_like(values, 1 / size), allow_unused=True, materialize_grads=True
         )
-        slopes = (torch.cat(gradients, -1) if len(gradients) > 1 else gradients[0].contiguous()).numpy()
+        slopes = torch.cat(gradients, -1)
+        if self.pair:
+            slopes = slopes.unflatten(-1, (2, -1)).transpose(1, 2).flatten(0, 1)
+        slopes = slopes.contiguous().numpy()
         if self.optimizer is None:
             results = self.cohort.backward(who, at, slopes, then=following and following[:3])
         else:
@@ -164,18 +167,18 @@ class Lockstep:
         return self._outputs(*self._split(self.cohort.forward(*step, **which)))
 
     def _split(self, results):
-        """Logits (g N, B, C) and, if there are any, features (g N, B, width + D) of the compiled networks."""
+        """Results of the compiled networks: of a pair the features (g, B, 2 C), else features, if there are any, and logits."""
         results, classes = torch.from_numpy(results), self.cohort.classes
+        if self.pair:
+            return [results.unflatten(0, (-1, 2)).transpose(1, 2).flatten(2)]
         features, logits = results[..., :-classes], results[..., -classes:]
         return [features, logits] if features.shape[-1] else [logits]
 
     def _outputs(self, *parts):
-        """Logits and features (g, B, ...) of the module from those of the compiled networks."""
-        logits, features = parts[-1], parts[0] if self.fit.features else None
+        """Logits and features (g, B, ...) of the module from the results that `_split` returns."""
         if self.pair:
-            features = torch.cat(logits.unflatten(0, (-1, 2)).unbind(1), -1)
-            return self.network.module.classify(features), features
-        return logits, features
+            return self.network.module.classify(parts[0]), parts[0]
+        return parts[-1], parts[0] if self.fit.features else None
 
     def _descend(self, pick, batch):
         """Take a step with the gradients that the kernel wrote, after corrections and clipping."""

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 import torch
+from torch.nn.functional import mse_loss
 
 from fnlkit.core.declarations import declare
 from fnlkit.federated.client.losses.exchange import select_small_losses
@@ -40,7 +41,7 @@ def near_centroids(
     agree = (features.detach() @ centroids.mT / lengths[..., None, :]).argmax(-1) == batch.y
     label = torch.where(agree, batch.y, batch.rows["pseudo_label"]) if pseudo else batch.y
     label_centroids = centroids.gather(-2, batch.y[..., None].expand(features.shape))
-    away = (features - label_centroids).square().mean(-1) * agree
+    away = mse_loss(features, label_centroids, reduction="none").mean(-1) * agree
     values = pull * away - select_label(logp, label) - entropy * (logp.exp() * logp).sum(-1)
     taken = taken.to(values)
     return values * (taken * (values.shape[-1] / taken.sum(-1, keepdim=True)))

@@ -30,12 +30,10 @@ def embedding_distilled(
         difference.
     """
     teacher = _scaled(batch.rows["input/embedding"], batch.received, scale, logits)
-    difference = teacher - batch.features[..., -teacher.shape[-1] :]
-    if distance == "norm":
-        difference = torch.linalg.vector_norm(difference, dim=-1) / teacher.shape[-1] ** 0.5
-    else:
-        difference = difference.abs().mean(-1)
-    return -select_label(logits.log_softmax(-1), batch.y) + strength * _switch(batch, logits) * difference
+    width = teacher.shape[-1]
+    order, root = (2, width**0.5) if distance == "norm" else (1, width)
+    away = torch.linalg.vector_norm(teacher - batch.features[..., -width:], order, dim=-1)
+    return strength / root * _switch(batch, logits) * away - select_label(logits.log_softmax(-1), batch.y)
 
 
 def logit_distilled(

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.nn.functional import mse_loss
 
 from fnlkit.core.declarations import declare
 from fnlkit.federated.client.losses.parts import away_from_uniform, reads
@@ -52,15 +53,13 @@ def mixmatch(
     targets, sure = divide_targets(batch, classes, temperature, threshold, views)
     share = batch.share.to(logp)[..., None, None]
     mate = batch.partner[..., None, None]
-    mixed = share[..., None] * targets + (1 - share[..., None]) * targets.gather(-3, mate.expand_as(targets))
+    mixed = torch.lerp(targets.gather(-3, mate.expand_as(targets)), targets, share[..., None])
     labeled = torch.where(share >= 0.5, sure, sure.gather(-2, mate[..., 0].expand_as(sure))).to(logp)  # (..., B, 2)
-    entropies, squares = -(mixed * logp).sum(-1), (mixed - logp.exp()).square().mean(-1)
-
-    def mean_over(which: "torch.Tensor", values: "torch.Tensor") -> "torch.Tensor":
-        return which * values / which.mean(-2, keepdim=True).clamp_min(1e-12)
-
+    present = labeled.mean(-2, keepdim=True)
+    weight, rest = labeled / present.clamp_min(1e-12), (1 - labeled) * (unlabeled / (1 - present).clamp_min(1e-12))
+    squares = mse_loss(logp.exp(), mixed, reduction="none").mean(-1)
     prior = away_from_uniform(logp, -3)  # (..., 2)
-    values = mean_over(labeled, entropies) + unlabeled * mean_over(1 - labeled, squares) + prior[..., None, :]
+    values = rest * squares - weight * (mixed * logp).sum(-1) + prior[..., None, :]
     return values.sum(-1)
 
 
@@ -71,9 +70,10 @@ def divide_targets(
     predicted = both(batch.unmixed_features).softmax(-1)
     predicted = predicted.unflatten(-3, (views, -1)).mean(-4)
     predicted = torch.cat([predicted] * views, -3)
-    one_hot_labels = torch.nn.functional.one_hot(batch.rows["divided_label"], classes).to(predicted)[..., None, :]
+    labels = batch.rows["divided_label"][..., None, None]
+    one_hot_labels = (labels == torch.arange(classes, device=labels.device)).to(predicted)
     clean = batch.rows["divided_clean"].to(predicted).flip(-1)  # the other model's decision
     sure = clean >= threshold
-    refined = clean[..., None] * one_hot_labels + (1 - clean[..., None]) * predicted
+    refined = torch.lerp(predicted, one_hot_labels, clean[..., None])
     guessed = predicted.mean(-2, keepdim=True).expand_as(predicted)
     return sharpen(torch.where(sure[..., None], refined, guessed), temperature), sure
