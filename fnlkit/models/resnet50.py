@@ -8,7 +8,7 @@ from fnlkit.core.declarations import declare
 from fnlkit.core.errors import InputError
 from fnlkit.core.parameters import check_arguments
 from fnlkit.models.parts import Init, Network, image, initialize, remove_counters
-from fnlkit.models.vision import torchvision, weights_file
+from fnlkit.models.vision import load_weights, torchvision, weights_file
 
 if TYPE_CHECKING:
     import torch
@@ -25,7 +25,7 @@ class ResNet50(Network):
         self.width = net.fc.in_features
         net.fc = nn.Identity()
         if channels != 3:
-            net.conv1 = nn.Conv2d(channels, 64, 7, 2, 3, bias=False)
+            net.conv1 = initialize(nn.Conv2d(channels, 64, 7, 2, 3, bias=False), "he")
         self.net = remove_counters(net)
         self.fc = nn.Linear(self.width, classes)
 
@@ -64,5 +64,6 @@ def resnet50(*, input_shape: tuple[int, ...], classes: int, weights: str = "", i
         if init != "torch":
             raise InputError(f"model 'resnet50': init={init} would overwrite the weights; leave one of the two out")
         url = zoo.ResNet50_Weights.IMAGENET1K_V1.url
-        net.load_state_dict(weights_file(url if weights == "imagenet" else weights))
+        state = weights_file(url if weights == "imagenet" else weights)
+        load_weights(net, {**state, "fc.weight": net.fc.weight, "fc.bias": net.fc.bias}, weights)
     return initialize(ResNet50(net, channels, classes), init)

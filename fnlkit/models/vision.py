@@ -100,3 +100,17 @@ def weights_file(place: str) -> dict[str, Any]:
     if not isinstance(state, dict) or not all(isinstance(value, torch.Tensor) for value in state.values()):
         raise InputError(f"{path} is no state dictionary: expected names with tensors")
     return state
+
+
+def load_weights(module: Any, state: dict[str, Any], place: str) -> None:
+    """Load a state dictionary that was read from `place`.
+
+    Raises
+    ------
+    InputError
+        If names or shapes are not those of the module.
+    """
+    try:
+        module.load_state_dict(state)
+    except RuntimeError as error:
+        raise InputError(f"weights {place} do not fit the network: {str(error).splitlines()[-1].strip()}") from error

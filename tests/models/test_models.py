@@ -288,13 +288,24 @@ def test_imagenet_weights_are_never_downloaded(tmp_path, monkeypatch):
 def test_resnet50_starts_from_a_file(tmp_path):
     from fnlkit.models.vision import torchvision
 
-    net = torchvision().models.resnet50(weights=None)
+    net = torchvision().models.resnet50(weights=None, num_classes=14)  # its last layer is not read
     torch.save(net.state_dict(), tmp_path / "net.pth")
     network = models.build(f"resnet50(weights='{tmp_path / 'net.pth'}')", input_shape=(3, 64, 64), classes=7).eval()
     x = torch.randn(1, 3, 64, 64, generator=torch.Generator().manual_seed(0))
     net.fc = torch.nn.Identity()
     with torch.no_grad():
         assert torch.equal(network.features(x), net.eval()(x))
+
+
+def test_resnet50_names_a_file_that_does_not_fit(tmp_path):
+    torch.save({"conv1.weight": torch.zeros(3)}, tmp_path / "other.pth")
+    with pytest.raises(InputError, match=r"weights .*other.pth do not fit the network: "):
+        models.build(f"resnet50(weights='{tmp_path / 'other.pth'}')", input_shape=(3, 64, 64), classes=7)
+
+
+def test_resnet50_starts_with_he_convolutions_for_any_number_of_channels():
+    weight = models.build("resnet50", input_shape=(1, 64, 64), classes=2).net.conv1.weight
+    assert weight.std().item() == pytest.approx((2 / (64 * 49)) ** 0.5, rel=0.1)
 
 
 def test_lenet_pads_28_pixels_as_a_padded_convolution_does():
