@@ -20,7 +20,7 @@ from fnlkit.methods import feddpcont, fedefc, flr, na_fedavg, prestopping
 from fnlkit.methods.fedavg import Round, fedavg
 from tests.toy import CLASSES, FEATURES, IN_SESSION, Net, clients, fitting, program, public, toy
 
-SHORT = Fit(epochs=1, lr=0.1, batch_size=20)
+SHORT = Fit(epochs=1, lr=0.1, batch_size=40)  # one step a visit
 FEW, SOON = 8, 6
 # Spec, and the replies beside `weights` that it must send.
 RUNS = {

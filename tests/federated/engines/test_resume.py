@@ -1,4 +1,4 @@
-"""On every engine a run that was stopped ends bit for bit like one that never was."""
+"""On every engine a run that was stopped, also with a schedule, ends bit for bit like one that never was."""
 
 import time
 
@@ -24,7 +24,7 @@ def finish(problem, chosen, engine, **options):
 
 @pytest.mark.parametrize(("engine", "method", "optimizer"), CASES)
 def test_a_resumed_run_ends_like_one_never_stopped(engine, method, optimizer, tmp_path):
-    given, chosen = problem(), settings(method, optimizer=optimizer)
+    given, chosen = problem(), settings(method, optimizer=optimizer, schedule="cosine", warmup_rounds=2)
     whole = finish(given, chosen, engine)
     run = None
     for stop in (3, 9):

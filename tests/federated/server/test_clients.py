@@ -9,7 +9,6 @@ from fnlkit.core import registry
 from fnlkit.core.errors import InputError
 from fnlkit.federated.client.inputs import Augment, Inputs
 from fnlkit.federated.client.training import Fit, plan
-from fnlkit.federated.server.clients import TooManyLost
 from fnlkit.federated.server.selection import average_for
 from tests.toy import toy
 
@@ -78,22 +77,6 @@ def test_ids_must_be_distinct_and_known():
     for ids in ([0, 0], [-1], [12]):
         with pytest.raises(InputError, match="distinct clients"):
             fed.round(ids, model, Fit())
-
-
-def test_a_round_that_loses_too_many_stops():
-    fed, model = toy(min_replies=0.75)
-    with pytest.raises(TooManyLost, match="client 0: failed: ZeroDivisionError"):
-        fed.round([0, 1, 2], model, _fails_below_two)
-    fed.rollback()
-    fed.min_replies = 0.3
-    said = fed.round([0, 1, 2], model, _fails_below_two)
-    assert said.ids.tolist() == [2] and [r["client"] for r in fed.rejected] == [0, 1]
-
-
-def _fails_below_two(client, model, received):
-    if client.id < 2:
-        raise ZeroDivisionError
-    return {"ok": torch.tensor(1.0)}
 
 
 def test_traffic_counts_bytes_of_payload():

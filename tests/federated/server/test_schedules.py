@@ -1,4 +1,4 @@
-"""Schedules of the learning rate equal torch's, on every engine and after resume."""
+"""Schedules of the learning rate equal torch's, on every engine; test_resume.py resumes runs with one."""
 
 from functools import partial
 
@@ -89,13 +89,6 @@ def test_fedcorr_passes_through_a_schedule_once():
         patch.setattr(registry, "schedule", lambda spec: watch)
         finish(*problem(), plan)
     assert min(seen) == 0 and 0.85 < max(seen) < 1
-
-
-@pytest.mark.parametrize("engine", ["sequential", "stacked"])
-def test_a_scheduled_run_resumes_bit_for_bit(engine, tmp_path):
-    given, chosen = problem(), settings("fedcorr", rounds=12, schedule="cosine", warmup_rounds=2)
-    run = reread(finish(*given, chosen, engine=engine, stop_after=4), tmp_path)
-    same(finish(*given, chosen, engine=engine, resume=run), finish(*given, chosen, engine=engine))
 
 
 def test_another_budget_resumes_only_if_the_rates_stay(tmp_path):
