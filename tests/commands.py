@@ -125,9 +125,9 @@ def refuse(line, folder, *words, **options):
     return done
 
 
-def refuse_call(words, call, /, *arguments, **options):
-    """Call a function that must raise an InputError of one printable line in which `words`, a regular expression, occurs."""
-    with pytest.raises(InputError, match=words or None) as refused:
+def refuse_call(words, call, /, *arguments, error=InputError, **options):
+    """Call a function that must raise an error of one printable line in which `words`, a regular expression, occurs."""
+    with pytest.raises(error, match=words or None) as refused:
         call(*arguments, **options)
     assert str(refused.value).isprintable(), str(refused.value)
 

@@ -110,6 +110,16 @@ def noisy(tmp_path_factory):
     return folder / "noisy.npz"
 
 
+@pytest.fixture(scope="module")
+def few_trees():
+    """Models that a site trains of its own table have ten trees: for tests that are about other models."""
+    from fnlkit.audits.site import own_model
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(own_model, "TREES", 10)
+        yield
+
+
 @pytest.fixture
 def exported(monkeypatch):
     """Return the list of exported modules; the conversion by torch.export, which takes seconds, is left out."""

@@ -11,6 +11,7 @@ from fnlkit import InputError, datasets
 from fnlkit.audits.annotation_exports import read_annotations
 from fnlkit.simulate import partitioning
 from tests import commands
+from tests.commands import refuse_call
 
 
 @pytest.fixture(scope="module")
@@ -72,8 +73,7 @@ def test_an_id_or_path_of_several_samples_is_refused(judged, column, tmp_path):
     names = np.array([f"scans/{i // 2}.png" for i in range(len(federation.given))])
     twice = replace(federation, extra=federation.extra | {column: names})
     (tmp_path / "export.json").write_text(json.dumps([task({"image": "scans/4.png"}, "1")]))
-    with pytest.raises(InputError, match="export.json.*scans/4.png.*several samples"):
-        fnlkit.import_review(twice, tmp_path / "export.json")
+    refuse_call("export.json.*scans/4.png.*several samples", fnlkit.import_review, twice, tmp_path / "export.json")
 
 
 @pytest.mark.parametrize(
@@ -94,8 +94,7 @@ def test_an_id_or_path_of_several_samples_is_refused(judged, column, tmp_path):
 )
 def test_exports_that_do_not_fit(judged, name, text, message, tmp_path):
     (tmp_path / name).write_text(text)
-    with pytest.raises(InputError, match=message):
-        fnlkit.import_review(judged[0], tmp_path / name)
+    refuse_call(message, fnlkit.import_review, judged[0], tmp_path / name)
 
 
 def test_a_named_entry_decides_and_numbers_of_other_columns_are_no_ids(judged):
@@ -113,8 +112,7 @@ def test_a_named_entry_decides_and_numbers_of_other_columns_are_no_ids(judged):
     "text", ["[" * 100_000, json.dumps([task({"image": "http://["}, "1")]), json.dumps([task({"image": "a/" * 120_000}, "1")])]
 )
 def test_hostile_exports_end_with_a_message(judged, text):
-    with pytest.raises(InputError, match="^a.json"):
-        read_annotations(text, judged[0], "a.json")
+    refuse_call("^a.json", read_annotations, text, judged[0], "a.json")
 
 
 def test_reviewed_samples_are_not_counted_twice(judged):
@@ -134,9 +132,8 @@ def job(images, assignee="", meta=None):
     person = f"<username>{assignee}</username><email>{assignee}@x.org</email>" if assignee else ""
     about = "<id>7</id><size>3</size><mode>annotation</mode><owner><username>boss</username><email/></owner>"
     meta = meta or f"<job>{about}<assignee>{person}</assignee><labels/></job><dumped>2026-11-01 10:00:00+00:00</dumped>"
-    return (
-        f'<?xml version="1.0" encoding="utf-8"?>\n<annotations><version>1.1</version><meta>{meta}</meta>{images}</annotations>'
-    )
+    inside = f"<version>1.1</version><meta>{meta}</meta>{images}"
+    return f'<?xml version="1.0" encoding="utf-8"?>\n<annotations>{inside}</annotations>'
 
 
 def tagged(name, label, **attributes):
@@ -155,12 +152,10 @@ def test_attributes_and_further_labels_of_a_job_are_other_questions(judged):
     (found,) = read_annotations(job(beside), federation, "a.xml")
     assert dict(zip(found.positions.tolist(), found.label.tolist(), strict=True)) == dict(zip(positions, range(3), strict=True))
     both = job("".join(tagged(name, "1", value=str(c)) for c, name in enumerate(names)))
-    with pytest.raises(InputError, match="'label', 'value' have only classes; choose one by `control=NAME`"):
-        read_annotations(both, federation, "a.xml")
+    refuse_call("'label', 'value' have only classes; choose one by `control=NAME`", read_annotations, both, federation, "a.xml")
     (found,) = read_annotations(both, federation, "a.xml", control="value")
     assert sorted(found.label.tolist()) == [0, 1, 2]
-    with pytest.raises(InputError, match="several choices"):
-        read_annotations(job(image(names[0], "1", "2")), federation, "a.xml")
+    refuse_call("several choices", read_annotations, job(image(names[0], "1", "2")), federation, "a.xml")
 
 
 def test_the_reviewer_is_the_assignee_and_tags_of_models_are_no_labels(judged):
@@ -179,8 +174,7 @@ def test_the_reviewer_is_the_assignee_and_tags_of_models_are_no_labels(judged):
     (found,) = read_annotations(job(of_task, meta=meta), federation, "a.xml")
     assert found.who == ["b"]
     renamed = tagged(name.replace(".png", "_1.png"), "5").replace(" width", ' subset="default" task_id="0" width')
-    with pytest.raises(InputError, match="CVAT renames images"):
-        read_annotations(job(of_task + renamed, meta=meta), federation, "a.xml")
+    refuse_call("CVAT renames images", read_annotations, job(of_task + renamed, meta=meta), federation, "a.xml")
 
 
 def test_decisions_of_another_order_of_the_samples_are_refused(judged, tmp_path):
@@ -190,5 +184,4 @@ def test_decisions_of_another_order_of_the_samples_are_refused(judged, tmp_path)
     ids = federation.extra["sample_id"]
     moved = replace(federation, extra=federation.extra | {"sample_id": ids[np.r_[1 : len(ids), 0]]})
     (tmp_path / "decisions.csv").write_text(text)
-    with pytest.raises(InputError, match="row 2: sample is .* at position"):
-        fnlkit.import_review(moved, tmp_path / "decisions.csv")
+    refuse_call("row 2: sample is .* at position", fnlkit.import_review, moved, tmp_path / "decisions.csv")

@@ -20,10 +20,9 @@ from fnlkit.audits.rater_agreement import fleiss, krippendorff
 from fnlkit.audits.report import describe_shared_samples
 from fnlkit.audits.site.samples import Samples
 from fnlkit.audits.votes import read_votes
-from fnlkit.core.errors import InputError
 from fnlkit.datasets.class_names import vote_finder
 from fnlkit.simulate import partitioning
-from tests.commands import refuse, succeed
+from tests.commands import refuse, refuse_call, succeed
 from tests.methods.test_annotators import crowd as people
 from tests.toy import CLASSES, toy
 
@@ -93,10 +92,8 @@ def test_labels_become_the_consensus_and_nothing_is_lost(world):
     assert [row["samples"] for row in facts] == [len(client) for client in federation.whole().clients]
     assert all(row["accuracies"]["0"] > row["accuracies"]["1"] for row in facts)
     assert facts[0]["alpha"] == pytest.approx(krippendorff(some[federation.whole().clients[0]], 10))
-    with pytest.raises(InputError, match="crowdlab needs a model"):
-        consensus(federation, votes, "crowdlab")
-    with pytest.raises(InputError, match="expected labels"):
-        consensus(federation, votes[:5])
+    refuse_call("crowdlab needs a model", consensus, federation, votes, "crowdlab")
+    refuse_call("expected labels", consensus, federation, votes[:5])
 
 
 @pytest.mark.parametrize("kind", ["float", "text", "object", "npz", "csv", "frame", "long frame"])
@@ -133,8 +130,7 @@ def test_votes_of_all_kinds_are_the_same(world, tmp_path, kind):
      (np.full((1438, 2), 12.0), "12"), (np.zeros((1438, 0)), "expected labels"), (np.zeros((1438, 2), bool), "bool")],
 )  # fmt: skip
 def test_values_that_are_no_votes_are_refused(world, votes, message):
-    with pytest.raises(InputError, match=message):
-        fnlkit.consensus(world[0], votes)
+    refuse_call(message, fnlkit.consensus, world[0], votes)
 
 
 def test_a_class_can_have_the_name_of_a_gap():
@@ -213,8 +209,7 @@ def test_votes_with_a_row_each_are_those_with_a_column_each(world, tmp_path, hea
 )
 def test_votes_that_do_not_fit_are_refused(world, tmp_path, lines, message):
     (tmp_path / "votes.csv").write_text("\n".join(lines) + "\n")
-    with pytest.raises(InputError, match=f"votes.csv.*{message}"):
-        read_votes(tmp_path / "votes.csv", world[0])
+    refuse_call(f"votes.csv.*{message}", read_votes, tmp_path / "votes.csv", world[0])
 
 
 def test_one_table_of_votes_is_data_and_votes(tmp_path):
@@ -227,9 +222,7 @@ def test_one_table_of_votes_is_data_and_votes(tmp_path):
     (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
     data = datasets.load(f'manifest(file="{tmp_path}/t.csv", drop=[when])')
     assert data.class_names == ["x", "y", "z"] and data.columns == ["age"] and "when" not in data.fields
-    assert (
-        data.ids.tolist() == ["a", "b", "c", "d"] and data.y_train.tolist() == [0, 1, 0, 0] and data.y_test.tolist() == [1, 0]
-    )
+    assert data.ids.tolist() == [*"abcd"] and data.y_train.tolist() == [0, 1, 0, 0] and data.y_test.tolist() == [1, 0]
     assert data.unlabeled.ids == ["e"] and any("1 ties" in note for note in data.notes)
     federation = partitioning.federation(data, "sites", labels="observed", holdout=0.0)
     votes, names = read_votes(tmp_path / "t.csv", federation)
@@ -246,8 +239,7 @@ def test_one_table_of_votes_is_data_and_votes(tmp_path):
 )
 def test_rows_that_are_no_votes_on_one_sample_are_refused(tmp_path, row, message):
     (tmp_path / "t.csv").write_text("\n".join(["id,annotator,label,age", "a,r0,x,30", "a,r1,y,30", row, "b,r0,y,30"]) + "\n")
-    with pytest.raises(InputError, match=message):
-        datasets.load(tmp_path / "t.csv")
+    refuse_call(message, datasets.load, tmp_path / "t.csv")
 
 
 def test_with_one_annotator_per_sample_the_annotator_is_a_field(tmp_path):

@@ -17,7 +17,7 @@ from fnlkit.core.errors import InputError
 from fnlkit.kernels.streams import stream
 from fnlkit.pipeline import reviewing
 from fnlkit.simulate import partitioning
-from tests.commands import refuse, succeed
+from tests.commands import refuse, refuse_call, succeed
 from tests.tables import format_csv, parse_csv
 
 
@@ -101,10 +101,8 @@ def test_a_second_review_continues(world):
     assert not np.isin(second["listed"], listed).any()
     assert second["together"]["labels"] == len(listed) + len(second["listed"]) and second["together"]["q"] == 0.4
     other = choose_guaranteed(first, 2, guarantee=0.2, budget=40)
-    elsewhere = decisions.read_decisions(decisions.decision_template(first, data, 2, other), first, data)
-    assert (
-        decisions.decide(first, elsewhere, when="now").meta["reviews"][1]["guarantee"]["together"]["q"] == 0.2
-    )  # another site
+    elsewhere = imported(first, data, decisions.decision_template(first, data, 2, other))
+    assert elsewhere.meta["reviews"][1]["guarantee"]["together"]["q"] == 0.2  # another site
     _, sure = review(federation, data, confidence=0.95)
     assert imported(federation, data, sure).meta["reviews"][0]["guarantee"]["together"]["confidence"] == pytest.approx(0.95)
 
@@ -123,8 +121,7 @@ def test_a_second_review_continues(world):
 def test_other_rows_than_those_of_the_export_are_refused(world, change, words):
     federation, data = world
     rows = parse_csv(review(federation, data)[1])
-    with pytest.raises(InputError, match=words):
-        decisions.read_decisions(format_csv(change(rows)), federation, data)
+    refuse_call(words, decisions.read_decisions, format_csv(change(rows)), federation, data)
 
 
 def test_the_commands_apply_exactly_the_list(world, tmp_path):
@@ -198,15 +195,14 @@ def test_random_reviews_of_held_out_samples_give_an_exact_accuracy():
 def test_parts_of_a_review_are_stored_for_runs(world, tmp_path):
     federation, data = world
     chosen, text = review(federation, data, undecided=range(5))
-    part = imported(federation, data, text).extra["review_part"]
+    once = imported(federation, data, text)
+    part = once.extra["review_part"]
     table = {int(row["position"]): row for row in parse_csv(text)}
     for position, row in table.items():
         decided = bool(row["decision"])
         assert part[position] == ((1 if decided else 4) if row["part"] == "candidate" else (2 if decided else 3))
     assert part.astype(bool).sum() == 40
-    again = imported(imported(federation, data, text), data, review(imported(federation, data, text), data)[1]).extra[
-        "review_part"
-    ]
+    again = imported(once, data, review(once, data)[1]).extra["review_part"]
     first = [position for position, row in table.items() if row["decision"]]
     assert (again[first] == 1).all()
 
@@ -215,9 +211,8 @@ def test_a_guarantee_about_one_class_of_a_site(world):
     federation, data = world
     chosen, text = review(federation, data, guarantee=0.8, given=3, at_random=0.7)
     top = chosen.candidates
-    assert (federation.given[top] == 3).all() and chosen.design.candidates <= (
-        federation.given[federation.clients[1]] == 3
-    ).sum()
+    assert (federation.given[top] == 3).all()
+    assert chosen.design.candidates <= (federation.given[federation.clients[1]] == 3).sum()
     record = imported(federation, data, text).meta["reviews"][0]["guarantee"]
     assert record["given"] == 3 and np.isin(record["listed"], top).all() and record["listed"]
 
@@ -375,8 +370,7 @@ def test_degenerate_reviews():
     assert find_guaranteed_list(np.arange(5), ~ones, ones, q=0.9).listed.sum() == 0  # nothing is reviewed
     assert find_guaranteed_list([0.5], ~ones[:1], ones[:1], groups=np.zeros(1)).listed.sum() == 0
     for options in ({"q": 0.0}, {"q": 1.0}, {"errors": 1.0}, {"confidence": 1.5}, {"confidence": 0.9, "errors": 0.1}):
-        with pytest.raises(InputError, match="expected"):
-            find_guaranteed_list(np.arange(5), ones, ones, **options)
+        refuse_call("expected", find_guaranteed_list, np.arange(5), ones, ones, **options)
 
 
 @pytest.mark.parametrize("confidence", [None, 0.9])
@@ -410,6 +404,5 @@ def test_a_review_that_cannot_be_written_removes_only_its_own_files(world, earli
         path.write_bytes(b"".join(parts))
 
     monkeypatch.setattr(reviewing.saving, "write_bytes", full)
-    with pytest.raises(InputError, match="no space left"):
-        fnlkit.export_review(Federation.read(tmp_path / "judged.npz"), 1, folder, budget=5, say=None)
+    refuse_call("no space left", fnlkit.export_review, Federation.read(tmp_path / "judged.npz"), 1, folder, budget=5, say=None)
     assert (folder / "review.html").exists() == folder.exists() == earlier

@@ -8,7 +8,7 @@ import pytest
 import fnlkit
 from fnlkit import datasets
 from tests.commands import fnlkit as command
-from tests.commands import succeed
+from tests.commands import refuse_call, succeed
 from tests.tables import edit_csv, parse_csv
 
 
@@ -43,8 +43,7 @@ def test_all_suspects_are_listed_by_score(judged, tmp_path):
     assert {int(row["sample"]) for row in every} == set(judged.whole().client_indices.tolist())
     assert [row["sample"] for row in every if row["flagged"] == "yes"] == [row["sample"] for row in rows]
     assert fnlkit.suspects(judged).to_pandas()["site"].isin(judged.names).all()
-    with pytest.raises(fnlkit.InputError, match="no noise estimate"):
-        fnlkit.suspects(fnlkit.partition("digits"))
+    refuse_call("no noise estimate", fnlkit.suspects, fnlkit.partition("digits"))
 
 
 @pytest.mark.parametrize("drop", ["", "--drop"])
@@ -55,9 +54,7 @@ def test_cleaned_labels_are_a_table(judged, drop, tmp_path):
     ours = fnlkit.correct(judged, above=0.5, drop=bool(drop))
     assert np.array_equal(ours.given, out.given) and fnlkit.cleaned(ours).csv() == (tmp_path / "cleaned.csv").read_text()
     whole, before = out.whole(), judged.whole()
-    assert {int(row["sample"]) for row in rows} == set(before.client_indices.tolist()) and len(rows) == len(
-        before.client_indices
-    )
+    assert sorted(int(row["sample"]) for row in rows) == sorted(before.client_indices.tolist())
     held = set(whole.client_indices.tolist())
     for row in rows:
         i = int(row["sample"])
@@ -75,8 +72,7 @@ def test_cleaned_labels_are_a_table(judged, drop, tmp_path):
 
 def test_records_that_name_no_sample_are_refused(judged):
     for record in ({"dropped": [10**6], "client": 0}, {"dropped": "all", "client": 0}, {"dropped": [1], "client": 7}):
-        with pytest.raises(fnlkit.InputError, match="reviews"):
-            fnlkit.cleaned(replace(judged, meta={**judged.meta, "reviews": [record]}))
+        refuse_call("reviews", fnlkit.cleaned, replace(judged, meta={**judged.meta, "reviews": [record]}))
 
 
 def test_review_from_python_is_that_of_the_commands(judged, tmp_path):
@@ -86,16 +82,13 @@ def test_review_from_python_is_that_of_the_commands(judged, tmp_path):
     chosen = fnlkit.export_review(judged, "Cork", tmp_path / "ours", budget=10)
     for name in ("review.html", "decisions.csv"):
         assert (tmp_path / "ours" / name).read_bytes() == (tmp_path / "theirs" / name).read_bytes()
-    with pytest.raises(fnlkit.InputError, match="may hold decisions"):
-        fnlkit.export_review(judged, 2, tmp_path / "ours")
+    refuse_call("may hold decisions", fnlkit.export_review, judged, 2, tmp_path / "ours")
     table = tmp_path / "ours" / "decisions.csv"
-    with pytest.raises(fnlkit.InputError, match="no row is decided"):
-        fnlkit.import_review(judged, table)
+    refuse_call("no row is decided", fnlkit.import_review, judged, table)
     said = iter(["keep", "drop", *["keep"] * 8])
     rows = edit_csv(table, lambda row: {"decision": next(said)})
     succeed(f"fnlkit review import judged.npz {table} --csv cleaned.csv -o reviewed.npz", tmp_path)
-    with pytest.raises(fnlkit.InputError, match="an earlier import has all"):
-        fnlkit.import_review(tmp_path / "reviewed.npz", table)
+    refuse_call("an earlier import has all", fnlkit.import_review, tmp_path / "reviewed.npz", table)
     reviewed = fnlkit.import_review(tmp_path / "judged.npz", table)
     reviewed.write(tmp_path / "ours.npz")
     assert (tmp_path / "ours.npz").read_bytes() == (tmp_path / "reviewed.npz").read_bytes()
@@ -120,8 +113,7 @@ def test_audit_from_python_is_the_command(tmp_path):
     assert sorted(found.to_pandas()["site"]) == ["Aix", "Bonn", "Cork"]
     assert found.federation.to_pandas().index.tolist() == ["Aix", "Bonn", "Cork"]
     assert fnlkit.partition("digits", clients=2).to_pandas().index.tolist() == [0, 1]
-    with pytest.raises(fnlkit.InputError, match="no option `round`"):
-        fnlkit.audit(fed, round=3)
+    refuse_call("no option `round`", fnlkit.audit, fed, round=3)
 
 
 def test_predict_and_export_from_python_are_the_commands(tmp_path):
@@ -133,13 +125,10 @@ def test_predict_and_export_from_python_are_the_commands(tmp_path):
     assert found.csv() == (tmp_path / "p.csv").read_text() and len(found.to_pandas()) == 7
     for row in found.rows:
         assert row[2] == str(row[1]) and row[3] == max(row[4:]) and sum(row[4:]) == pytest.approx(1)
-    with pytest.raises(fnlkit.InputError, match="DATA"):
-        fnlkit.predict(run)
-    with pytest.raises(fnlkit.InputError, match="`data` is ndarray; save it"):
-        fnlkit.predict(run, np.zeros((3, 8, 8, 1), np.uint8))
+    refuse_call("DATA", fnlkit.predict, run)
+    refuse_call("`data` is ndarray; save it", fnlkit.predict, run, np.zeros((3, 8, 8, 1), np.uint8))
     assert fnlkit.export(tmp_path / "run.pt", tmp_path / "model.pt") is None and (tmp_path / "model.pt").exists()
-    with pytest.raises(fnlkit.InputError, match="model.txt"):
-        fnlkit.export(run, tmp_path / "model.txt")
+    refuse_call("model.txt", fnlkit.export, run, tmp_path / "model.txt")
 
     run.meta["samples"]["class_names"] = [f"=class{c}" for c in range(10)]  # names that are formulas are text
     rows = parse_csv(fnlkit.predict(run, tmp_path / "new.npy", every=True).csv())

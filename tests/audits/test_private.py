@@ -72,9 +72,7 @@ def test_all_sites_without_other_inputs_have_one_classifier():
         x = (3 * (y[:, None] - 0.5) + rng.normal(size=(3000, 4)) + (4 if k == 2 else 0)).astype(np.float32)
         firsts.append(summarize_with_noise(Samples(x, y, 2, number=k), scale, **TERMS, draws=rng))
     head = make_head(firsts, **TERMS)
-    same = discriminant(
-        [first for k, first in enumerate(firsts) if k != 2], private.noise_of(**TERMS, size=firsts[0]["sums"].shape[1])
-    )
+    same = discriminant([*firsts[:2], *firsts[3:]], private.noise_of(**TERMS, size=firsts[0]["sums"].shape[1]))
     np.testing.assert_array_equal(head["coefficients"], same[0])
     np.testing.assert_array_equal(head["offsets"], same[1])
 

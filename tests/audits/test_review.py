@@ -15,8 +15,8 @@ from fnlkit import datasets
 from fnlkit.audits import decisions, page
 from fnlkit.audits.correct import correct
 from fnlkit.audits.suspects import choose, client_of, find_reviewed, neighbors_of, points_of
-from fnlkit.core.errors import InputError
 from fnlkit.simulate import partitioning
+from tests.commands import refuse_call
 from tests.tables import format_csv, parse_csv
 from tests.toy import toy
 
@@ -56,10 +56,8 @@ def test_the_most_suspicious_and_a_random_sample_of_the_rest(world):
     assert set(chosen.positions[chosen.suspect]) == set(top) and chosen.others == len(held) - 80
     assert abs((~chosen.suspect)[:50].sum() - 10) <= 1  # a review that ends early has some of both
     assert len(choose(federation, 1, budget=10**6).positions) == len(held)
-    with pytest.raises(InputError, match="from 0 to 3"):
-        choose(federation, 4)
-    with pytest.raises(InputError, match="no issue scores"):
-        choose(replace(federation, extra={}), 1)
+    refuse_call("from 0 to 3", choose, federation, 4)
+    refuse_call("no issue scores", choose, replace(federation, extra={}), 1)
 
 
 def test_decisions_come_back_with_a_trail_and_a_level_that_covers(world):
@@ -96,9 +94,7 @@ def test_the_level_falls_with_the_review(world):
     held = out.clients[1]
     truly = (out.given[held] != data.y_train[held]).mean()
     assert 0.25 > first["level"] > last["level"] and last["low"] <= truly <= last["high"] < 0.25
-    assert (
-        out.extra["estimate_client_level"][1] == last["level"] and (out.extra["estimate_client_level"][[0, 2, 3]] == 0.25).all()
-    )
+    assert out.extra["estimate_client_level"].tolist() == [0.25, last["level"], 0.25, 0.25]
     T = out.extra["estimate_client_transition"]
     assert np.allclose(T.sum(2), 1) and T[1, 0, 0] > T[0, 0, 0] and T[1, 0, 1] == pytest.approx(0.025 * last["level"] / 0.25)
     out.check()
@@ -128,8 +124,7 @@ def test_the_level_falls_with_the_review(world):
 def test_a_table_that_does_not_fit_is_refused(world, change, message):
     federation, data, _ = world
     text = decisions.decision_template(federation, data, 1, choose(federation, 1, budget=5))
-    with pytest.raises(InputError, match=message):
-        decisions.read_decisions(change(text), federation, data)
+    refuse_call(message, decisions.read_decisions, change(text), federation, data)
 
 
 @pytest.mark.parametrize(
@@ -154,8 +149,7 @@ def test_labels_that_changed_since_are_not_overwritten(world):
     federation, data, _ = world
     text = decisions.decision_template(federation, data, 1, choose(federation, 1, budget=5))
     other = replace(federation, given=(federation.given + 1) % 10)
-    with pytest.raises(InputError, match="export the review again"):
-        decisions.read_decisions(text, other, data)
+    refuse_call("export the review again", decisions.read_decisions, text, other, data)
 
 
 def test_corrections_keep_reviewed_labels(world):
@@ -170,8 +164,7 @@ def test_corrections_keep_reviewed_labels(world):
     dropped, facts = correct(some, above=0.6, drop=True)
     assert len(dropped.client_indices) == len(federation.client_indices) - facts["dropped"] and facts["dropped"] > 0
     assert (dropped.given == federation.given).all()
-    with pytest.raises(InputError, match="no noise estimate"):
-        correct(replace(federation, extra={}))
+    refuse_call("no noise estimate", correct, replace(federation, extra={}))
 
 
 def overwrite(client, model, received):
@@ -197,9 +190,8 @@ def test_the_page_contains_every_sample_and_escapes_names(world):
     named = replace(data, class_names=["</script><b>", *data.class_names[1:]])
     text = page.page(federation, named, 1, chosen, near, "<site> & co")
     assert "&lt;site&gt; &amp; co" in text and text.count("</script>") == 2 and "<b>" not in text
-    assert all(f'"position": {p}' in text for p in chosen.positions) and "http" not in text.replace(
-        "http://www.w3.org/2000/svg", ""
-    )
+    assert all(f'"position": {p}' in text for p in chosen.positions)
+    assert "http" not in text.replace("http://www.w3.org/2000/svg", "")
 
 
 def test_the_page_shows_copies_at_the_site_and_no_other_ones(world):
@@ -257,7 +249,5 @@ def test_no_feature_decides_about_neighbors_by_its_unit():
 def test_a_site_is_found_by_its_name(world):
     federation = replace(world[0], meta={**world[0].meta, "client_names": ["1", "Bonn", "Cork", "Delft"]})
     assert [client_of(federation, name) for name in ("Cork", "1", "0", "3")] == [2, 0, 0, 3]
-    with pytest.raises(InputError, match="is no site; did you mean 'Bonn'"):
-        client_of(federation, "bonn")
-    with pytest.raises(InputError, match="from 0 to 3"):
-        client_of(world[0], "4")
+    refuse_call("is no site; did you mean 'Bonn'", client_of, federation, "bonn")
+    refuse_call("from 0 to 3", client_of, world[0], "4")

@@ -251,7 +251,7 @@ def test_a_clean_site_with_other_images_is_not_accused_and_the_noisy_one_is(shif
     assert row.inputs.differ and shift in " ".join(row.words) and row.low == 0 and row.next
 
 
-def test_a_clean_table_with_other_units_is_not_accused_and_few_rows_are_not_judged():
+def test_a_clean_table_with_other_units_is_not_accused_and_few_rows_are_not_judged(few_trees):
     made, data = simulated.federation("table", "units", "random", False, seed=5)
     parts = [*made.clients[:4], made.clients[4][:3]]
     few = replace(made, client_offsets=np.cumsum([0, *map(len, parts)]), client_indices=np.concatenate(parts))

@@ -1,14 +1,22 @@
-"""Suggested labels: only as many as the estimated level of a site supports, and none for labels that a person decided."""
+"""Suggested labels: as many as the estimated level of a site supports, none for decided labels, each with a confidence."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+import fnlkit
 from benchmarks.audit import simulated
 from fnlkit import datasets
+from fnlkit.audits import decisions, page
 from fnlkit.audits.audit import audit, supported_share
 from fnlkit.audits.server.verdict import AGREES, UNKNOWN, WITHIN, WRONG
+from fnlkit.audits.suspects import choose
+from fnlkit.cli.audit import results
+from fnlkit.estimators import likelihood
+from tests.commands import refuse_call
+from tests.tables import parse_csv
 
 
 @pytest.fixture(scope="module")
@@ -27,23 +35,19 @@ def audited(noisy):
     return audit(*noisy)
 
 
-def of_site(federation, values, client):
-    start, end = federation.client_offsets[client : client + 2]
-    return values[start:end]
-
-
 def test_clean_sites_get_no_suggestions_and_most_suggestions_at_noisy_sites_are_right(noisy, audited):
     (federation, data), found = noisy, audited.judgment
     true = data.y_train[federation.client_indices]
     for client in range(5):
-        flagged, guess, right = (of_site(federation, v, client) for v in (found.flagged, found.guess, true))
+        here = slice(*federation.client_offsets[client : client + 2])
+        flagged, guess, right = (values[here] for values in (found.flagged, found.guess, true))
         if client % 2:
             assert flagged.sum() >= 40 and (guess == right)[flagged].mean() >= 0.9
         else:
             assert not flagged.any()
 
 
-def test_the_models_mistakes_at_a_site_with_other_inputs_are_no_suggestions():
+def test_the_models_mistakes_at_a_site_with_other_inputs_are_no_suggestions(few_trees):
     """Classes overlap, so that a right model contradicts 16 % of right labels, and the sites' columns differ."""
     rng = np.random.default_rng(0)
     y = rng.integers(0, 2, 600)
@@ -81,7 +85,6 @@ def test_reviewed_labels_count_as_right(noisy, audited):
 
 def test_levels_that_an_audit_withholds_are_printed_nowhere(noisy, audited, tmp_path):
     from fnlkit.cli.tables import estimate_facts, estimate_line
-    from fnlkit.core.errors import InputError
     from fnlkit.results.plots import clients, labels
 
     federation, _ = noisy
@@ -95,5 +98,62 @@ def test_levels_that_an_audit_withholds_are_printed_nowhere(noisy, audited, tmp_
     none = replace(federation, extra=replace(audited, sites=[replace(row, level=None) for row in rows]).arrays(federation))
     assert "0." not in estimate_line(none)
     for draw in (clients.estimates, labels.transition):
-        with pytest.raises(InputError, match="could not judge"):
-            draw(none)
+        refuse_call("could not judge", draw, none)
+
+
+# ---- the confidence of a suggested label, in every table and page
+@pytest.fixture(scope="module")
+def judged():
+    clean = fnlkit.partition("digits", clients=3, labels="observed", say=None)
+    fed = fnlkit.inject_noise(clean, "symmetric(eta=0.3)", seed=1)
+    return fnlkit.audit(fed, detectors=(), say=None), np.asarray(clean.given)
+
+
+@pytest.fixture(scope="module")
+def confident(judged):
+    return judged[0].federation, judged[1]
+
+
+def test_confidence_is_the_tempered_posterior_of_the_suggestion():
+    posterior = np.array([[0.9, 0.1], [0.2, 0.8], [1.0, 0.0], [0.5, 0.5]])
+    odds = np.array([9, 4, 999, 1]) ** (1 / likelihood.TOO_CERTAIN)
+    assert np.allclose(likelihood.confidence_of(posterior), odds / (1 + odds))
+
+
+def test_more_confident_suggestions_are_more_often_right(confident):
+    federation, true = confident
+    sure, flagged = federation.extra["estimate_confidence"], federation.extra["estimate_flagged"]
+    right = (federation.extra["estimate_suggested_label"] == true)[flagged]
+    order = np.argsort(-sure[flagged], kind="stable")
+    half = len(order) // 2
+    assert right[order[:half]].mean() > right[order[half:]].mean() + 0.05
+    assert ((sure >= 0) & (sure <= 1)).all() and len(np.unique(sure[flagged])) > 20
+
+
+def test_a_file_with_another_number_of_confidences_is_refused(confident, tmp_path):
+    federation, _ = confident
+    extra = federation.extra | {"estimate_confidence": np.zeros(3)}
+    with pytest.raises(fnlkit.InputError, match="estimate_confidence"):
+        replace(federation, extra=extra).write(tmp_path / "f.npz")
+        fnlkit.load(tmp_path / "f.npz")
+
+
+def test_the_audit_counts_confident_suggestions(judged):
+    extra, facts = judged[0].federation.extra, judged[0].facts
+    flagged, sure = extra["estimate_flagged"], extra["estimate_confidence"]
+    assert facts["suggestions"] == {"all": int(flagged.sum()), "confident": int((flagged & (sure >= 0.8)).sum())}
+    assert any(str(part).startswith(f"{flagged.sum():,} labels have a suggestion") for part in results(facts))
+
+
+def test_the_confidence_is_in_tables_and_on_the_page(confident):
+    federation, _ = confident
+    data, sure = datasets.load("digits"), federation.extra["estimate_confidence"]
+    rows = parse_csv(fnlkit.suspects(federation).csv())
+    assert all(np.isclose(float(row["confidence"]), sure[int(row["sample"])]) for row in rows) and rows
+    chosen = choose(federation, 0, budget=12)
+    near = [np.zeros(0, np.int64)] * 12
+    table = parse_csv(decisions.decision_template(federation, data, 0, chosen, near))
+    assert [row["confidence"] for row in table] == [f"{sure[int(row['position'])]:.4f}" for row in table]
+    text = page.page(federation, data, 0, chosen, near, "site")
+    body = json.loads(text.split('id="data">')[1].split("</script>")[0])
+    assert [item["confidence"] for item in body["items"]] == [round(float(sure[i]), 4) for i in chosen.positions]

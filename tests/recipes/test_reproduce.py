@@ -22,11 +22,11 @@ from fnlkit import datasets
 from fnlkit.artifacts.run import Run
 from fnlkit.cli import group
 from fnlkit.core import registry
-from fnlkit.core.errors import InputError, WorkStopped
+from fnlkit.core.errors import WorkStopped
 from fnlkit.pipeline import training
 from fnlkit.recipes import recipe, running
 from fnlkit.recipes.jobs import expand
-from tests.commands import LIMIT, fnlkit, has_ended, refuse, succeed, wait_until
+from tests.commands import LIMIT, fnlkit, has_ended, refuse, refuse_call, succeed, wait_until
 
 TINY = """
 title = "tiny"
@@ -408,7 +408,7 @@ SAID = {
     "regime": ("[[regime]]", "[regime]", "needs 'regime' as list"),
     "one name": ("[[regime]]", ONE.format("heavy"), "two regimes are called"),
     "published": ("[90.0, 1.0]", "nan", "write .mean, standard deviation."),
-    "long key": ("epochs = 1", ".".join("a" * 5000) + " = 1", "train has no 'a'"),
+    "long key": ("epochs = 1", ".".join("a" * 2000) + " = 1", "train has no 'a'"),
     "huge number": ("epochs = 1", f"epochs = 0x{'f' * 5000}", "Exceeds the limit"),
     "no such method": ('"fedavg", ', '"fedaverage", ', "unknown method 'fedaverage'; did you mean 'fedavg'"),
     "quotes": ("'clients(rho=0.6, tau=0.5)'", "'clients", "No closing quotation"),
@@ -421,8 +421,7 @@ def test_invalid_recipes_are_refused(tmp_path, what):
     assert old in TINY
     path = tmp_path / "x.toml"
     path.write_text(TINY.replace(old, new))
-    with pytest.raises(InputError, match=said):
-        recipe.load_recipe(str(path))
+    refuse_call(said, recipe.load_recipe, str(path))
 
 
 def test_a_recipe_is_a_regular_file_of_bounded_size(tmp_path):
@@ -431,8 +430,7 @@ def test_a_recipe_is_a_regular_file_of_bounded_size(tmp_path):
         handle.truncate(3 * 2**30)
     (tmp_path / "zero.toml").symlink_to("/dev/zero")
     for name, said in (("pipe", "not a regular file"), ("zero", "not a regular file"), ("sparse", "more than the limit")):
-        with pytest.raises(InputError, match=said):
-            recipe.load_recipe(str(tmp_path / f"{name}.toml"))
+        refuse_call(said, recipe.load_recipe, str(tmp_path / f"{name}.toml"))
 
 
 OBSERVED = """

@@ -8,9 +8,8 @@ import pytest
 
 from benchmarks import league, worlds
 from benchmarks.league import SCORES, League, split_complete, world_of
-from fnlkit.core.errors import InputError
 from fnlkit.recipes import recipe
-from tests.commands import fnlkit
+from tests.commands import fnlkit, refuse_call
 
 
 def cell(regime, method, *scores):
@@ -126,10 +125,8 @@ def test_a_submitted_method_has_the_scores_of_the_same_runs_in_the_league():
 def test_a_method_that_cannot_be_compared_is_refused_with_the_reason():
     stored = league.read_rows()
     mine = [row | {"method": "mine.py:m"} for row in stored if row["method"] == "slr"]
-    with pytest.raises(InputError, match=f"1 of {len(mine)} runs are missing, the first is seed 0 of 'breast-cancer"):
-        league.check(mine[1:], stored)
-    with pytest.raises(InputError, match="'breast-cancer: .*measured with other samples"):
-        league.check([mine[0] | {"data": "f"}, *mine[1:]], stored)
+    refuse_call(f"1 of {len(mine)} runs are missing, the first is seed 0 of 'breast-cancer", league.check, mine[1:], stored)
+    refuse_call("'breast-cancer: .*measured with other samples", league.check, [mine[0] | {"data": "f"}, *mine[1:]], stored)
 
 
 def test_a_method_of_ones_own_runs_in_a_regime_and_is_checked(tmp_path, monkeypatch, capsys):
@@ -161,6 +158,5 @@ def test_further_runs_are_added_and_equal_scores_are_recorded():
 def test_a_stored_score_that_differs_is_refused_unless_it_is_replaced(kind):
     old = rows_of("m", 50.0)
     new = [old[0] | {kind: "50.1"}]
-    with pytest.raises(InputError, match="a: b, m, 0: .* stored 50.0; .* --replace"):
-        league.add(new, old)
+    refuse_call("a: b, m, 0: .* stored 50.0; .* --replace", league.add, new, old)
     assert league.add(new, old, replace=True) == new

@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 
 import fnlkit
-from fnlkit.core.errors import InputError
 from fnlkit.results import plots
 from fnlkit.results.plots import KINDS, plot, style
 from fnlkit.simulate.noise.injection import mean_requested_transition
-from tests.commands import refuse, succeed
+from tests.commands import refuse, refuse_call, succeed
 from tests.experiment.test_experiment import finish, problem, settings
 
 pytest.importorskip("matplotlib", reason="needs the extra `plot`")
@@ -130,8 +129,7 @@ def test_a_facet_is_a_panel_with_common_limits(run):
     assert [axis.get_title(loc="left") for axis in (first, second)] == ["0.1", "0.2"]
     assert first.get_ylim() == second.get_ylim()
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["fedavg (1 run)", "flr (1 run)", "elr (1 run)"]
-    with pytest.raises(InputError, match="`facet`"):
-        drawn(run, "accuracy", facet="nothing")
+    refuse_call("`facet`", drawn, run, "accuracy", facet="nothing")
 
 
 def test_memorization_has_gaps_in_rounds_without_wrong_labels(run):
@@ -154,8 +152,7 @@ def test_the_prestopping_round_is_marked():
     assert np.allclose(line(axis, "test accuracy")[:, 1], [100 * r["accuracy"] for r in found.history if "accuracy" in r])
     never = finish(federation, dataset, settings("fedefc(patience=99)", rounds=3))
     assert "no prestopping round found" in texts(drawn(never, "prestopping"))
-    with pytest.raises(InputError, match="of fedavg"):
-        drawn(finish(federation, dataset, settings(rounds=1)), "prestopping")
+    refuse_call("of fedavg", drawn, finish(federation, dataset, settings(rounds=1)), "prestopping")
 
 
 def test_known_transitions_are_drawn_side_by_side(judged, run):
@@ -200,8 +197,7 @@ def test_no_truth_many_clients_many_classes_and_names_that_look_like_formulas(ki
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         plot([("many", federation)], kind, str(tmp_path / "figure.png"), **options)
-    with pytest.raises(InputError, match="no true labels"):
-        drawn(federation, "noise")
+    refuse_call("no true labels", drawn, federation, "noise")
     if kind == "partition" and size[0] == 120:
         assert "the first 100 of 120 clients" in " ".join(texts(drawn(federation, kind)))
 
@@ -240,12 +236,10 @@ def test_a_calibration_curve_has_the_shares_by_confidence(tmp_path):
     curve = axis.get_lines()[1].get_xydata()
     assert curve == pytest.approx(100 * np.array(part["reliability"])[:, 1:])
     assert any(f"ECE {100 * part['ece']:.1f} %" in text for text in texts(axis.figure))
-    with pytest.raises(InputError, match="stores no probabilities"):
-        drawn(replace(run, logits={}), "calibration")
+    refuse_call("stores no probabilities", drawn, replace(run, logits={}), "calibration")
     np.savez(tmp_path / "own.npz", x_train=np.random.default_rng(0).normal(size=(60, 3)), y_train=np.arange(60) % 2)
     agreed = fnlkit.train(fnlkit.partition(str(tmp_path / "own.npz"), clients=2, say=None), rounds=1, epochs=1, say=None)
-    with pytest.raises(InputError, match="plot them separately"):
-        drawn([run, agreed], "calibration")
+    refuse_call("plot them separately", drawn, [run, agreed], "calibration")
 
 
 def test_figures_without_data_are_refused(tmp_path, run, judged):
@@ -267,14 +261,10 @@ def test_figures_without_data_are_refused(tmp_path, run, judged):
             "estimate-noise",
         ),
     ):
-        with pytest.raises(InputError, match=says):
-            plot([("file", thing)], kind, str(tmp_path / "figure.svg"))
-    with pytest.raises(InputError, match="shows one file, found 2"):
-        plot([("a", run), ("b", run)], "labels", str(tmp_path / "figure.svg"))
-    with pytest.raises(InputError, match=".png, .svg or .pdf"):
-        plot([("run", plain)], "accuracy", str(tmp_path / "figure.gif"))
-    with pytest.raises(InputError, match="the folder .* does not exist"):
-        plot([("run", plain)], "accuracy", str(tmp_path / "no/figure.svg"))
+        refuse_call(says, plot, [("file", thing)], kind, str(tmp_path / "figure.svg"))
+    refuse_call("shows one file, found 2", plot, [("a", run), ("b", run)], "labels", str(tmp_path / "figure.svg"))
+    refuse_call(".png, .svg or .pdf", plot, [("run", plain)], "accuracy", str(tmp_path / "figure.gif"))
+    refuse_call("the folder .* does not exist", plot, [("run", plain)], "accuracy", str(tmp_path / "no/figure.svg"))
     assert not list(tmp_path.iterdir())
 
 

@@ -9,11 +9,11 @@ import torch
 import fnlkit
 from fnlkit import datasets
 from fnlkit.artifacts.run import Run
-from fnlkit.core.errors import InputError
 from fnlkit.estimators.intervals import clopper_pearson, wilson
 from fnlkit.experiment import Experiment, Settings
 from fnlkit.results.scores import Independence, measure_run, summarize_counts
 from fnlkit.results.true_accuracy import ASSUMES, MEASURES, correct_scores, figures, scale_matrix
+from tests.commands import refuse_call
 
 
 def matrix(level, classes):
@@ -198,8 +198,7 @@ def test_predictions_that_cannot_be_of_the_run_are_refused(with_gold, change, tm
     wrong = {"count": test[:-1], "class": test + 5, "shape": test[:, None]}.get(change, test)
     logits = {"logits": {"test": run.logits["test"][:, 1:]}, "numbers": {"gold": run.logits["gold"]}}.get(change, {})
     replace(run, predicted={"other" if change == "name" else "test": wrong}, logits=logits).write(tmp_path / "run.pt")
-    with pytest.raises(InputError, match="predict"):
-        fnlkit.evaluate(tmp_path / "run.pt", say=None)
+    refuse_call("predict", fnlkit.evaluate, tmp_path / "run.pt", say=None)
 
 
 def test_the_evaluation_of_a_run_states_the_groups(tmp_path):

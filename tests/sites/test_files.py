@@ -71,7 +71,7 @@ def test_the_commands_of_the_page_find_the_noisy_site(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def mailed(tmp_path_factory):
+def mailed(few_trees, tmp_path_factory):
     """A folder with all files of an audit, and its result."""
     place = tmp_path_factory.mktemp("mail")
     write(place, 200)
@@ -149,7 +149,7 @@ def test_former_commands_name_the_present_ones(words, instead, tmp_path):
 
 
 # ---- noise
-def test_noise_is_charged_once_and_drawn_once(tmp_path):
+def test_noise_is_charged_once_and_drawn_once(few_trees, tmp_path):
     pytest.importorskip("dp_accounting")
     write(tmp_path, 1000, "--sums-epsilon 1")
     doors = {name: door_of(tmp_path, name) for name in NAMES}
