@@ -30,7 +30,6 @@ import stat
 import sys
 import tempfile
 import threading
-import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -120,40 +119,19 @@ def _hold_lock(path):
 
     Work without the lock gives the same result: it is only done twice.
     """
-    descriptor = None
-    # Windows has no fcntl.
-    with contextlib.suppress(ImportError, OSError), _note_if_slow("waiting for another process that compiles"):
-        descriptor = _lock(path)
+    from filelock import FileLock
+
+    lock = FileLock(path, timeout=_LONGEST_WAIT)
+    with contextlib.suppress(OSError, NotImplementedError), _note_if_slow("waiting for another process that compiles"):
+        lock.acquire()
     try:
         yield
     finally:
-        if descriptor is not None:
+        if lock.is_locked:
             # Before the release: afterwards, another process could have locked this file.
             with contextlib.suppress(OSError):
                 os.unlink(path)
-            os.close(descriptor)
-
-
-def _lock(path):
-    """Return a descriptor of a locked file, or raise OSError if it cannot be locked within `_LONGEST_WAIT` seconds."""
-    import fcntl
-
-    end = time.monotonic() + _LONGEST_WAIT
-    while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.fstat(descriptor).st_nlink:  # else the process before has removed it
-                return descriptor
-        except BlockingIOError:
-            if time.monotonic() > end:
-                os.close(descriptor)
-                raise
-            time.sleep(0.05)
-        except BaseException:
-            os.close(descriptor)
-            raise
-        os.close(descriptor)
+            lock.release()
 
 
 _SEAL = hashlib.sha256().digest_size

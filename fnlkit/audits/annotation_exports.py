@@ -18,7 +18,7 @@ from fnlkit.audits.answers import Answers, answers_of, labels_of
 from fnlkit.audits.decisions import Decisions
 from fnlkit.audits.suspects import find_reviewed
 from fnlkit.core.errors import InputError, list_names
-from fnlkit.datasets.class_names import class_finder
+from fnlkit.datasets.labels import class_finder
 from fnlkit.datasets.table import Table
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, NoReturn
 import numpy as np
 
 from fnlkit.core.errors import InputError, list_names
-from fnlkit.datasets.class_names import vote_finder
 from fnlkit.datasets.dates import are_dates, read_times
 from fnlkit.datasets.identifiers import TOOLS, USUAL, Asked, find_samples, normal_name, samples_of
+from fnlkit.datasets.labels import vote_finder
 from fnlkit.datasets.manifest import SPLITS
 from fnlkit.datasets.roles import VOTE_ROLES
 from fnlkit.datasets.table import Table

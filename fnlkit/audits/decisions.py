@@ -13,7 +13,7 @@ from fnlkit.audits.levels import Decisions, by_class, level, level_after_review
 from fnlkit.audits.reviews import Review, read_reviews
 from fnlkit.audits.suspects import PARTS, Selection, find_reviewed
 from fnlkit.core.errors import InputError, list_names
-from fnlkit.datasets.class_names import class_finder
+from fnlkit.datasets.labels import class_finder
 from fnlkit.datasets.spelling import spell
 from fnlkit.datasets.table import parse_table
 from fnlkit.datasets.targets import words

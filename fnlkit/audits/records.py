@@ -5,7 +5,11 @@ All shares and levels are fractions from 0 to 1, and all ranges are 95 % interva
 
 from dataclasses import dataclass, field
 
+import numpy as np
+from numpy.typing import ArrayLike
+
 from fnlkit.artifacts.records import OMIT_NONE
+from fnlkit.estimators.intervals import wilson
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,3 +244,18 @@ class SiteAudit:
     words: list[str] = field(default_factory=list)
     next: list[str] = field(default_factory=list)
     withheld: list[str] | None = field(default=None, metadata=OMIT_NONE)
+
+
+# A model has skill if its agreement with the labels exceeds chance by this share of the possible excess (Cohen's kappa).
+SKILL = 0.3
+
+
+def skill_of(table: ArrayLike) -> Skill:
+    """Compute the skill of predictions from counts by predicted class and given label (C, C)."""
+    table = np.asarray(table, np.float64)
+    total = max(1.0, table.sum())
+    share, chance = table.trace() / total, float(table.sum(1) @ table.sum(0)) / total**2
+    chance = min(chance, 1.0)
+    low, high = wilson(table.trace(), total)
+    kappa, low, high = ((value - chance) / max(1e-9, 1 - chance) for value in (share, low, high))
+    return Skill(agreement=float(share), chance=float(chance), kappa=float(kappa), low=float(low), high=float(high))

@@ -11,9 +11,9 @@ from fnlkit.artifacts.paths import display_path
 from fnlkit.audits.annotation_exports import is_export, read_answers
 from fnlkit.audits.answers import answers_of, is_answers, labels_of
 from fnlkit.core.errors import InputError, list_names
-from fnlkit.datasets.class_names import vote_finder
 from fnlkit.datasets.dates import are_dates
 from fnlkit.datasets.identifiers import Asked, can_name, find_samples, samples_of
+from fnlkit.datasets.labels import vote_finder
 from fnlkit.datasets.roles import VOTE_ROLES
 from fnlkit.datasets.table import from_frame, read_table, read_text
 from fnlkit.datasets.votes import whole_votes

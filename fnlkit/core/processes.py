@@ -1,4 +1,4 @@
-"""Processes that compute in one thread and end with their parent."""
+"""Processes that compute in one thread and end with their parent, and signals that wait."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from types import ModuleType
 
 # Some libraries read these variables when they are imported.
@@ -42,3 +43,26 @@ def end_with_parent(patience: float = 0) -> None:
             os._exit(1)
 
     threading.Thread(target=end, daemon=True).start()
+
+
+@contextmanager
+def defer_interrupts() -> Iterator[None]:
+    """Deliver SIGINT and SIGTERM at the end of the context, so that an interruption finds a complete round or none.
+
+    Only the main thread receives signals in Python; in another thread the context does nothing.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    received = []
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {number: handler for number, handler in handlers.items() if callable(handler)}
+    for number in handlers:
+        signal.signal(number, lambda number, frame: received.append(number))
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for number in received[:1]:
+            signal.raise_signal(number)

@@ -1,4 +1,4 @@
-"""Convert label texts to named classes."""
+"""Convert label texts to named classes, and find the class that a text names."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import math
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 import numpy as np
 
 from fnlkit.artifacts.federation import MAX_CLASSES, must_be_names
 from fnlkit.core.errors import InputError
-from fnlkit.datasets.spelling import fold, merge_spellings, order_texts
+from fnlkit.datasets.spelling import fold, merge_spellings, order_texts, spell
+from fnlkit.datasets.table import MISSING
 
 # More classes than this, with fewer samples per class than this, are probably not classes.
 _FEW, _LEAST, _USUAL = 20, 2, 10
@@ -223,3 +224,45 @@ def _find_joined(names, mark):
     known = Counter(part for joined in parts.values() for part in set(joined)) + Counter({n.strip().lower() for n in names})
     least = 1 if mark == "|" else 2
     return [name for name, joined in parts.items() if all(part and known[part] >= least for part in joined)]
+
+
+# Texts that mean "no label", unless a class has this name.
+NO_LABEL = (*MISSING, "<na>", "-1", "-1.0")
+
+
+def class_finder(names: Iterable[object]) -> Callable[[str], int | None]:
+    """Make a function from a text to the number of the class that it names, or None.
+
+    A text names a class by its exact name, by an equal value in another spelling, such as ``6.0`` for the class 6, or by its
+    name in other case if this is unique (fnlkit.datasets.spelling).  A name of two classes names none.
+
+    Examples
+    --------
+    >>> find = class_finder(["0", "6"])
+    >>> find("6.0"), find("7")
+    (1, None)
+    """
+    texts = [str(name).strip() for name in names]
+    several = {text for text, count in Counter(texts).items() if count > 1}
+    exact = {text: c for c, text in enumerate(texts) if text not in several}
+    known: dict[str, int] = {}
+    for way in (fold, spell):
+        counts = Counter(map(way, texts))
+        known |= {way(name): c for name, c in exact.items() if counts[way(name)] == 1}
+
+    def find(text: str) -> int | None:
+        text = text.strip()
+        return exact.get(text, known.get(spell(text), known.get(fold(text))))
+
+    return find
+
+
+def vote_finder(names: Iterable[object]) -> Callable[[str], int | None]:
+    """Make a function as `class_finder`, which returns -1 for a text in `NO_LABEL` that is not the name of a class."""
+    find = class_finder(names)
+
+    def vote(text: str) -> int | None:
+        number = find(text)
+        return -1 if number is None and text.strip().lower() in NO_LABEL else number
+
+    return vote

@@ -44,7 +44,7 @@ _KNOWN = {
     "cifar10": ("fnlkit.datasets.public_sets:cifar10", "60,000 photographs of 10 classes, 32x32"),
     "cifar100": ("fnlkit.datasets.public_sets:cifar100", "60,000 photographs of 100 classes in 20 superclasses, 32x32"),
     "eurosat": ("fnlkit.datasets.public_sets:eurosat", "27,000 satellite images of 10 land uses, 64x64"),
-    "pathmnist": ("fnlkit.datasets.pathmnist:pathmnist", "97,176 colon tissue images of 9 classes, 28x28"),
+    "pathmnist": ("fnlkit.datasets.public_sets:pathmnist", "97,176 colon tissue images of 9 classes, 28x28"),
     "speechcommands": (
         "fnlkit.datasets.public_sets:speechcommands",
         "one-second words of 35 classes by 2,618 speakers, 16 kHz",

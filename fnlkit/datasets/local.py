@@ -17,7 +17,6 @@ from fnlkit.artifacts.stored import Rows
 from fnlkit.core.errors import InputError, list_names
 from fnlkit.core.spec import Spec, parse
 from fnlkit.datasets import places
-from fnlkit.datasets.class_names import class_finder
 from fnlkit.datasets.columns import note_values, order_texts
 from fnlkit.datasets.dataset import Dataset, Unlabeled, split_unlabeled
 from fnlkit.datasets.decoding import (
@@ -37,11 +36,11 @@ from fnlkit.datasets.decoding import (
     sample_rate,
 )
 from fnlkit.datasets.dicom import choose_window, common_window, span
-from fnlkit.datasets.file_cache import cache_json
 from fnlkit.datasets.groups import DOUBTFUL, NAMES, as_texts, class_of_groups, find_names, number_groups, of_parts
 from fnlkit.datasets.identifying import note_columns
-from fnlkit.datasets.labels import classes_of, doubts, must_repeat, whole_labels
+from fnlkit.datasets.labels import class_finder, classes_of, doubts, must_repeat, whole_labels
 from fnlkit.datasets.layout import LAYOUTS, lay_out, layout_of, rate_of
+from fnlkit.datasets.places import cache_json
 from fnlkit.datasets.sites import npz_per_site
 from fnlkit.datasets.spelling import fold, merge_spellings
 from fnlkit.datasets.votes import check_votes, most_votes, whole_votes

@@ -35,10 +35,10 @@ from fnlkit.datasets.decoding import (
     sample_rate,
 )
 from fnlkit.datasets.dicom import choose_window, common_window, span
-from fnlkit.datasets.file_cache import cache_json
 from fnlkit.datasets.identifying import NUMERIC, has_id_name, reason_to_leave_out
 from fnlkit.datasets.labels import drop_unknown
 from fnlkit.datasets.layout import LAYOUTS, lay_out, layout_of
+from fnlkit.datasets.places import cache_json
 from fnlkit.datasets.roles import ROLES, find_votes, merge_votes
 from fnlkit.datasets.spelling import merge_spellings, spell
 from fnlkit.datasets.table import ENDINGS, read_table

@@ -1,4 +1,4 @@
-"""Folders and files of the known data sets.
+"""Folders and files of the known data sets, and the cache of values that are computed from files.
 
 The readers, `data list` and `data get` use this table.
 """
@@ -6,9 +6,17 @@ The readers, `data list` and `data get` use this table.
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import os
 import pathlib
 import tempfile
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from fnlkit.artifacts import saving
 
 _IDX = tuple(f"{part}-{what}" for part in ("train", "t10k") for what in ("images-idx3-ubyte", "labels-idx1-ubyte"))
 # Name -> (folders in order of preference, relative to the cache folder, absolute or in the home folder; required files).
@@ -71,3 +79,48 @@ def cache_folder() -> pathlib.Path:
         return pathlib.Path.home() / ".cache" / "fnlkit"
     except RuntimeError:  # no HOME and no entry in the user table
         return pathlib.Path(tempfile.gettempdir()) / "fnlkit-cache"
+
+
+_SETTLED = 2.0  # seconds: a more recently changed file can change again without a new time stamp
+
+
+def cache_json(
+    name: str, compute: Callable[[], Any], *, files: Iterable[str | os.PathLike[str]], where: Path, reading: str = ""
+) -> Any:
+    """Compute ``compute()``, a plain JSON value, or read the cached result for the files.
+
+    Parameters
+    ----------
+    name : str
+        Name of the computed value.
+    compute : callable
+    files : list of str or os.PathLike
+        A file is unchanged if its path, size and modification time are unchanged.
+    reading : str
+        Options for reading the files that change the result.
+    where : pathlib.Path
+        The cache folder.  If it is not writable, the value is not cached.
+    """
+    total, newest = hashlib.sha256(f"{name}\0{reading}".encode()), 0.0
+    try:
+        for file in files:
+            status = os.stat(file)
+            total.update(
+                f"\0{os.path.abspath(file)}\0{status.st_size}\0{status.st_mtime_ns}".encode("utf-8", "surrogateescape")
+            )
+            newest = max(newest, status.st_mtime)
+    except OSError:
+        return compute()
+    place = where / "facts" / f"{total.hexdigest()[:32]}.json"
+    try:
+        return json.loads(place.read_text(encoding="ascii"))[name]
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    value = compute()
+    if time.time() - newest > _SETTLED:
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            saving.write_bytes([json.dumps({name: value}).encode()], place)
+        except OSError:
+            pass
+    return value

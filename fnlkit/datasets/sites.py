@@ -13,10 +13,10 @@ from fnlkit.artifacts.paths import display_path
 from fnlkit.artifacts.stored import Chosen, Joined, Rows
 from fnlkit.core.errors import InputError
 from fnlkit.datasets.dataset import Dataset, split_unlabeled
-from fnlkit.datasets.file_cache import cache_json
 from fnlkit.datasets.groups import as_texts, of_parts
 from fnlkit.datasets.labels import DOUBTFUL, classes_of, doubts, whole_labels
 from fnlkit.datasets.layout import LAYOUTS, lay_out, layout_of, rate_of
+from fnlkit.datasets.places import cache_json
 from fnlkit.datasets.spelling import is_number
 
 

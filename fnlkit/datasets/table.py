@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from fnlkit.artifacts import files
-from fnlkit.artifacts.encoding import decode
 from fnlkit.artifacts.paths import display_path, must_be_regular, one_line
+from fnlkit.artifacts.sheets import decode
 from fnlkit.core.errors import MOST_NAMES, InputError, list_names, nearest
 from fnlkit.datasets.spelling import is_number, spell, spell_all
 

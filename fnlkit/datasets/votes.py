@@ -12,7 +12,7 @@ from fnlkit.artifacts.federation import must_be_names
 from fnlkit.artifacts.stored import Chosen, Rows
 from fnlkit.core.errors import InputError, list_names
 from fnlkit.core.spec import Spec
-from fnlkit.datasets.class_names import class_finder
+from fnlkit.datasets.labels import class_finder
 
 if TYPE_CHECKING:
     from fnlkit.datasets.dataset import Dataset

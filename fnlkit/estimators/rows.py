@@ -1,4 +1,9 @@
-"""Read embeddings or probabilities of the training samples from a file."""
+"""Read embeddings or probabilities of the training samples from a file.
+
+Probabilities can have columns for classes that have no label in a federation, such as those of a global model.
+"""
+
+from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -10,12 +15,11 @@ from fnlkit.artifacts import large
 from fnlkit.artifacts.paths import display_path
 from fnlkit.artifacts.stored import blocks
 from fnlkit.core.errors import InputError, list_names
-from fnlkit.datasets.class_names import class_finder
-from fnlkit.datasets.file_cache import cache_json
 from fnlkit.datasets.identifiers import TOOLS, Asked, can_name, find_samples, normal_name, samples_of
+from fnlkit.datasets.labels import class_finder
 from fnlkit.datasets.loading import cache_folder
+from fnlkit.datasets.places import cache_json
 from fnlkit.datasets.table import ENDINGS, read_table
-from fnlkit.estimators.absent_classes import class_texts, drop_absent
 
 if TYPE_CHECKING:
     from fnlkit.artifacts.federation import Federation
@@ -24,7 +28,7 @@ if TYPE_CHECKING:
 _ALSO = {"probabilities": ("probs", "pred_probs"), "embeddings": ("features",)}
 
 
-def read_rows(path: str, name: str, federation: "Federation", say: Callable[[str], object] | None = None) -> np.ndarray:
+def read_rows(path: str, name: str, federation: Federation, say: Callable[[str], object] | None = None) -> np.ndarray:
     """Read an array (n, d) with a row for each training sample; arrays above 64 MiB stay on disk.
 
     Parameters
@@ -37,7 +41,7 @@ def read_rows(path: str, name: str, federation: "Federation", say: Callable[[str
     name : "embeddings" or "probabilities"
     federation : fnlkit.artifacts.federation.Federation
     say : callable(str), optional
-        Called once with the classes that have a column and no label (`fnlkit.estimators.absent_classes`).
+        Called once with the classes that have a column and no label (`fnlkit.estimators.rows`).
 
     Raises
     ------
@@ -94,11 +98,11 @@ def read_rows(path: str, name: str, federation: "Federation", say: Callable[[str
 
 
 def of_table(
-    columns: dict[str, Any], federation: "Federation", source: str, say: Callable[[str], object] | None = None
+    columns: dict[str, Any], federation: Federation, source: str, say: Callable[[str], object] | None = None
 ) -> np.ndarray:
     """Read probabilities (n, C) from a table with a column for each class, by the name of the class.
 
-    Columns of classes without labels are left out (`fnlkit.estimators.absent_classes`). Another column can name the samples
+    Columns of classes without labels are left out (`fnlkit.estimators.rows`). Another column can name the samples
     (fnlkit.datasets.identifiers); samples without a row get NaN. Without it, the rows are all training samples in order.
 
     Parameters
@@ -153,3 +157,60 @@ def _columns(names, federation, source):
         wrong = f"no column of the class {missing[0]!r}" if missing else "two columns have the same name"
         raise InputError(f"{source}: {wrong}; name the columns {list_names(classes)}")
     return [places[name] for name in classes], [name for name in places if name not in set(classes)]
+
+
+def class_texts(federation: Federation) -> list[str]:
+    """Name the classes (C,) by texts; by numbers if they have no names."""
+    return [str(name).strip() for name in federation.meta.get("class_names") or range(federation.classes)]
+
+
+def select_classes(values: Any, federation: Federation, source: str, say: Callable[[str], object] | None) -> Any:
+    """Drop the columns of classes without labels from probabilities (n, M) whose columns have no names.
+
+    If there are more columns than classes, classes that are whole numbers are the numbers of their columns.
+
+    Raises
+    ------
+    InputError
+        If the columns of the classes are unknown.
+    """
+    names, shape = class_texts(federation), values.shape if hasattr(values, "shape") else np.shape(values)
+    if len(shape) != 2 or shape[1] == len(names):
+        return values
+    number = shape[1]
+    if number > len(names) and all(name.isdecimal() and int(name) < number for name in names):
+        places = [int(name) for name in names]
+        return drop_absent(values, places, [str(place) for place in range(number) if place not in places], source, say)
+    raise InputError(
+        f"{source} has {number} columns, but the federation has labels of {federation.classes} classes: "
+        f"{list_names(names)}; name the columns (a csv with these names, or `class_names` in an npz)"
+    )
+
+
+def drop_absent(
+    values: np.ndarray, places: Sequence[int], absent: Sequence[str], source: str, say: Callable[[str], object] | None
+) -> np.ndarray:
+    """Select the columns `places` of probabilities (n, M), divided by their sums, and print the absent classes once.
+
+    A row without probability for the other classes becomes uniform. Rows of NaN, which are no samples of the table, remain.
+
+    Raises
+    ------
+    InputError
+        If a row of all columns does not sum to 1 within 0.001.
+    """
+    values = np.asarray(values)
+    if not absent:
+        return values if list(places) == list(range(values.shape[1])) else values[:, places]
+    values = values.astype(np.float64)
+    sums = values.sum(1)
+    if (np.abs(sums - 1) > 1e-3).any():
+        worst = int(np.nanargmax(np.abs(sums - 1)))
+        raise InputError(
+            f"{source}: row {worst + 1} sums to {sums[worst]:.6g}; expected 1 over the classes and {list_names(absent)}"
+        )
+    present = values[:, places]
+    present[present.sum(1) <= 0] = 1
+    if say is not None:
+        say(f"{source}: no label of the federation is of class {list_names(absent)}; these columns are left out")
+    return present / present.sum(1, keepdims=True)

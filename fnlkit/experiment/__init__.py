@@ -4,7 +4,7 @@ from fnlkit.core.lazy import attach
 
 _HOME = {
     "Experiment": "fnlkit.experiment.experiment",
-    "machine": "fnlkit.experiment.conditions",
+    "machine": "fnlkit.experiment.identity",
     "Settings": "fnlkit.experiment.settings",
     "augmentation": "fnlkit.experiment.augmentation",
 }

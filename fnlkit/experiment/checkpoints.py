@@ -12,8 +12,15 @@ from fnlkit.artifacts.packing import LIMIT
 from fnlkit.artifacts.run import Run
 from fnlkit.core.errors import InputError
 from fnlkit.experiment import memory
-from fnlkit.experiment.conditions import machine, peak_bytes
-from fnlkit.experiment.identity import describe_data, labels_of, must_have_same_data, must_have_same_settings, truth_of
+from fnlkit.experiment.identity import (
+    describe_data,
+    labels_of,
+    machine,
+    must_have_same_data,
+    must_have_same_settings,
+    peak_bytes,
+    truth_of,
+)
 from fnlkit.federated.client.network import Model
 from fnlkit.federated.engines.engine import Engine
 from fnlkit.federated.server.clients import Clients

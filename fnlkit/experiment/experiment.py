@@ -12,11 +12,11 @@ import torch
 from fnlkit.artifacts.names import REAL_SITES
 from fnlkit.artifacts.stored import load_small
 from fnlkit.core.errors import InputError
+from fnlkit.core.processes import defer_interrupts
 from fnlkit.core.spec import digests
 from fnlkit.experiment import assembly, checkpoints, memory
 from fnlkit.experiment.accounting import Accounting
 from fnlkit.experiment.evaluation_set import evaluation_set, held_out_set, tested_samples
-from fnlkit.experiment.interrupts import defer_interrupts
 from fnlkit.experiment.memorization import global_memorization, local_memorization
 from fnlkit.experiment.plan import Plan, RunFacts
 from fnlkit.experiment.probing import warm_head

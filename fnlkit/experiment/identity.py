@@ -1,10 +1,13 @@
-"""Parts of a run that describe its federation and its data set, without torch."""
+"""Parts of a run that describe its federation, data set, machine and versions, without torch."""
 
 from __future__ import annotations
 
 import hashlib
+import platform
+import sys
 from collections.abc import Sequence
 from dataclasses import fields
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,10 +16,13 @@ from fnlkit.artifacts.federation import OF_RUNS
 from fnlkit.core.errors import InputError
 
 if TYPE_CHECKING:
+    import torch
+
     from fnlkit.artifacts.federation import Federation
     from fnlkit.artifacts.run import Run
     from fnlkit.datasets.dataset import Dataset
     from fnlkit.experiment.settings import Settings
+    from fnlkit.federated.engines.engine import Engine
 
 
 def digest_of_federation(federation: Federation) -> str:
@@ -102,3 +108,32 @@ def must_have_same_data(run: Run, federation: Federation, dataset: Dataset) -> N
     else:
         return
     raise InputError(f"`resume`: the run was made from another {different}; use the federation of the run")
+
+
+def machine(engine: Engine, device: str | torch.device) -> dict[str, Any]:
+    """Describe engine, threads, CPU and versions, which must be equal for equal results."""
+    import torch
+
+    return {
+        "engine": engine.name or type(engine).__name__.lower(),
+        "device": str(device) if str(device) == "cpu" else torch.cuda.get_device_name(),
+        "threads": torch.get_num_threads(),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "torch": torch.__version__,
+        **versions(),
+    }
+
+
+def versions() -> dict[str, str]:
+    """List the versions of Python and of libraries on which every result depends."""
+    return {"python": platform.python_version(), "numpy": np.__version__, "sklearn": version("scikit-learn")}
+
+
+def peak_bytes() -> int:
+    """Peak memory of this process; 0 if the system does not report it (Windows)."""
+    try:
+        import resource
+    except ImportError:
+        return 0
+    # macOS counts bytes, other systems count units of 1,024 bytes.
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

@@ -23,9 +23,16 @@ from fnlkit.encoders.features import choose_head
 from fnlkit.evidence.gaussian import softmax
 from fnlkit.evidence.linear import BLOCK, Head, Scaling
 from fnlkit.experiment.bound_method import BoundMethod
-from fnlkit.experiment.conditions import peak_bytes, versions
 from fnlkit.experiment.evaluation_set import held_out_positions, tested_samples
-from fnlkit.experiment.identity import describe_data, labels_of, must_have_same_data, must_have_same_settings, truth_of
+from fnlkit.experiment.identity import (
+    describe_data,
+    labels_of,
+    must_have_same_data,
+    must_have_same_settings,
+    peak_bytes,
+    truth_of,
+    versions,
+)
 from fnlkit.experiment.scale import scale_of
 from fnlkit.federated.client.scaling import statistics_bytes
 from fnlkit.kernels.neighbors import on_one_blas_thread

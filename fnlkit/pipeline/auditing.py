@@ -15,7 +15,7 @@ from fnlkit.artifacts.provenance import provenance
 from fnlkit.core.errors import InputError, list_names, nearest
 from fnlkit.core.options import keywords_of, option, pick
 from fnlkit.core.retired import refuse_retired
-from fnlkit.estimators.apply import add_judgment
+from fnlkit.estimators.judgment import add_judgment
 from fnlkit.pipeline.inputs import FilePath, Labels, Progress, Samples, Say, name_source, print_note, read_inputs
 
 if TYPE_CHECKING:

@@ -18,8 +18,7 @@ from fnlkit.datasets.dataset import Dataset, must_be
 from fnlkit.datasets.groups import of_federation
 from fnlkit.datasets.loading import ledger_path, to_dataset
 from fnlkit.encoders.features import choose_backbone, embed_samples, names_backbone, with_backbone
-from fnlkit.estimators.absent_classes import select_classes
-from fnlkit.estimators.rows import of_table, read_rows
+from fnlkit.estimators.rows import of_table, read_rows, select_classes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # Run imports torch, which many functions do not need

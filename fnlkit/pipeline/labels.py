@@ -20,7 +20,7 @@ from fnlkit.datasets.local import with_options
 from fnlkit.datasets.manifest import is_manifest, with_labels
 from fnlkit.encoders.features import choose_head
 from fnlkit.estimators import EstimateOptions, run_estimator, warm_up_of
-from fnlkit.estimators.apply import add_judgment
+from fnlkit.estimators.judgment import add_judgment
 from fnlkit.experiment.settings import Settings
 from fnlkit.pipeline.inputs import FilePath, Labels, Samples, Say, is_path, name_source, print_note, read_inputs
 from fnlkit.simulate import noise as models

@@ -10,9 +10,9 @@ import numpy as np
 
 from fnlkit.artifacts.paths import display_path
 from fnlkit.core.errors import InputError, list_names
-from fnlkit.datasets.class_names import class_finder
 from fnlkit.datasets.groups import class_of_groups, of_federation
 from fnlkit.datasets.identifiers import Asked, Samples, find_samples
+from fnlkit.datasets.labels import class_finder
 from fnlkit.datasets.table import read_table
 from fnlkit.kernels.streams import stream
 

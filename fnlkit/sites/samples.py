@@ -11,9 +11,9 @@ from fnlkit.artifacts.paths import display_path, from_home
 from fnlkit.artifacts.stored import Chosen
 from fnlkit.core.errors import InputError, list_names, nearest
 from fnlkit.datasets import cache_folder
-from fnlkit.datasets.class_names import class_finder
 from fnlkit.datasets.columns import unseen_rows
 from fnlkit.datasets.copies import find_copies, separate
+from fnlkit.datasets.labels import class_finder
 from fnlkit.datasets.loading import load
 from fnlkit.datasets.manifest import Manifest, is_manifest, open_manifest
 from fnlkit.datasets.sites import npz_of_one

@@ -17,8 +17,8 @@ from fnlkit.audits.server.statistics import noisier_than_others
 from fnlkit.audits.server.verdict import AGREES, Assessment
 from fnlkit.datasets.local import from_arrays
 from fnlkit.estimators import likelihood
-from fnlkit.estimators.apply import add_judgment
 from fnlkit.estimators.intervals import wilson
+from fnlkit.estimators.judgment import add_judgment
 from fnlkit.simulate import partitioning
 from tests.commands import refuse_call
 

@@ -15,12 +15,11 @@ from fnlkit import datasets
 from fnlkit.artifacts.federation import Federation
 from fnlkit.audits import crowd
 from fnlkit.audits.audit import audit
-from fnlkit.audits.consensus import consensus, expected_shares, infer, shares
-from fnlkit.audits.rater_agreement import fleiss, krippendorff
+from fnlkit.audits.consensus import consensus, expected_shares, fleiss, infer, krippendorff, shares
 from fnlkit.audits.report import describe_shared_samples
 from fnlkit.audits.site.samples import Samples
 from fnlkit.audits.votes import read_votes
-from fnlkit.datasets.class_names import vote_finder
+from fnlkit.datasets.labels import vote_finder
 from fnlkit.simulate import partitioning
 from tests.commands import refuse, refuse_call, succeed
 from tests.methods.test_annotators import crowd as people

@@ -9,11 +9,10 @@ import threadpoolctl
 from benchmarks import audit as simulated
 from fnlkit.audits.audit import audit
 from fnlkit.audits.changes import Change, possible
-from fnlkit.audits.records import ColumnDifference
+from fnlkit.audits.records import ColumnDifference, skill_of
 from fnlkit.audits.server import column_differences, input_differences, statistics, verdict
 from fnlkit.audits.site import inputs, judging, own_model, summaries
 from fnlkit.audits.site.samples import Samples
-from fnlkit.audits.skill import skill_of
 from fnlkit.kernels import nearby
 from fnlkit.kernels.neighbors import blas_threads
 

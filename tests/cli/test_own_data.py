@@ -59,7 +59,7 @@ def test_ids_and_files_are_in_the_federation_and_nowhere_else(trained):
 def test_unreadable_files_of_a_client_are_not_named(scans, monkeypatch):
     from fnlkit.artifacts import large
 
-    monkeypatch.setattr("fnlkit.datasets.file_cache._SETTLED", 0)  # as of files that nobody just wrote
+    monkeypatch.setattr("fnlkit.datasets.places._SETTLED", 0)  # as of files that nobody just wrote
     monkeypatch.setattr(large, "SMALL", 10)  # images are decoded when their client is visited
     broken = next((scans / "Bern").glob("* 4.png"))
     whole = broken.read_bytes()

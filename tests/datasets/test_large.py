@@ -14,7 +14,7 @@ from fnlkit.artifacts.stored import Changed, Rows, blocks
 from fnlkit.core.errors import InputError
 from fnlkit.datasets import dataset, local
 from fnlkit.datasets.decoding import Decoded
-from fnlkit.datasets.file_cache import cache_json
+from fnlkit.datasets.places import cache_json
 from fnlkit.encoders.embed import embed_parts
 from fnlkit.encoders.features import with_backbone
 from fnlkit.estimators import estimate

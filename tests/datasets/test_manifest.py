@@ -301,7 +301,7 @@ def test_arrays(shape, kind, tmp_path):
 def test_images_are_read_once_before_and_decoded_when_a_client_is_visited(tmp_path, monkeypatch):
     path, opened = cases(tmp_path), []
     monkeypatch.setattr(large, "SMALL", 10)
-    monkeypatch.setattr("fnlkit.datasets.file_cache._SETTLED", 0)
+    monkeypatch.setattr("fnlkit.datasets.places._SETTLED", 0)
     original = decoding._open
     monkeypatch.setattr(decoding, "_open", lambda path, window: opened.append(path.name) or original(path, window))
     data = datasets.load(path, cache=tmp_path / "cache")

@@ -13,7 +13,7 @@ import pytest
 from fnlkit import datasets
 from fnlkit.core.errors import InputError
 from fnlkit.datasets import crowdtruth, load, places
-from fnlkit.datasets.pathmnist import CLASSES
+from fnlkit.datasets.public_sets import PATHMNIST_CLASSES
 from tests.commands import fnlkit, refuse, refuse_call, succeed
 
 
@@ -96,7 +96,7 @@ def put(path, *, size=28, labels=9, **more):
 def test_a_file_is_read_with_its_classes_and_without_validation_images(tmp_path):
     arrays = put(tmp_path / "pathmnist.npz")
     data = datasets.load("pathmnist", cache=tmp_path)
-    assert data.name == "pathmnist" and data.class_names == CLASSES and not data.observed
+    assert data.name == "pathmnist" and data.class_names == PATHMNIST_CLASSES and not data.observed
     assert np.array_equal(data.x_train, arrays["train_images"]) and np.array_equal(data.x_test, arrays["test_images"])
     assert data.y_train.tolist() == [i % 9 for i in range(40)] and data.y_train.dtype == np.int64 and len(data.y_test) == 10
 

@@ -7,9 +7,9 @@ from PIL import Image
 
 import fnlkit
 from fnlkit import datasets
-from fnlkit.datasets.class_names import class_finder
 from fnlkit.datasets.dataset import must_be
 from fnlkit.datasets.identifiers import Samples
+from fnlkit.datasets.labels import class_finder
 from fnlkit.datasets.spelling import merge_spellings, order_levels, order_texts, spell, spell_all
 from tests.commands import refuse_call, shell
 

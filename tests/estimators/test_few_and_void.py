@@ -13,9 +13,9 @@ import fnlkit
 from fnlkit.artifacts.federation import Federation
 from fnlkit.core.errors import InputError
 from fnlkit.estimators import ESTIMATORS, EstimateOptions, estimate, warm_up_of
-from fnlkit.estimators.apply import add_judgment
 from fnlkit.estimators.compare import compare
 from fnlkit.estimators.inputs import EstimatorInputs
+from fnlkit.estimators.judgment import add_judgment
 from fnlkit.estimators.ranges import share_range
 from fnlkit.estimators.warmup import settings_of
 from fnlkit.simulate import noise, partitioning

@@ -12,10 +12,10 @@ from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.run import Run
 from fnlkit.core import registry
 from fnlkit.core.errors import InputError
+from fnlkit.core.processes import defer_interrupts
 from fnlkit.estimators import estimate
 from fnlkit.estimators.warmup import model_probabilities
 from fnlkit.experiment import Experiment, Settings
-from fnlkit.experiment.interrupts import defer_interrupts
 from fnlkit.experiment.network import build_network, load_trained
 from fnlkit.experiment.plan import BoundMethod
 from fnlkit.federated.engines import sequential

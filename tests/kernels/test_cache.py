@@ -116,8 +116,11 @@ _compile._hold_lock = locked
     assert list((tmp_path / "fnlkit").glob("*.kernel"))
 
 
-def test_without_fcntl_nothing_is_locked(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "fcntl", None)  # as on Windows
+def test_work_goes_on_if_nothing_can_be_locked(tmp_path, monkeypatch):
+    def cannot(self, **_):
+        raise OSError("no locks")
+
+    monkeypatch.setattr("filelock.FileLock.acquire", cannot)
     with _compile._hold_lock(tmp_path / ".kernel.lock"):
         assert not list(tmp_path.iterdir())
 

@@ -5,10 +5,10 @@ import pytest
 import torch
 
 from fnlkit.federated.client.client import Batch, Client
+from fnlkit.federated.client.drift import decorrelate
 from fnlkit.federated.client.inputs import Inputs
 from fnlkit.federated.client.losses import cross_entropy, forward_corrected, label_learning, label_mixture, partly_distilled
 from fnlkit.federated.client.network import Network
-from fnlkit.federated.client.penalties import decorrelate
 from fnlkit.federated.client.training import Fit, plan, train_client
 from fnlkit.federated.server.aggregation import mean, median, squared_distances, trimmed_mean
 from fnlkit.federated.server.distance import distance_aware_weights

@@ -17,11 +17,10 @@ from fnlkit.estimators import federated
 from fnlkit.experiment import Settings
 from fnlkit.experiment.plan import Plan
 from fnlkit.federated.client import private_counts
-from fnlkit.federated.client.drift import proximal
+from fnlkit.federated.client.drift import decorrelate, proximal
 from fnlkit.federated.client.inputs import Augment
 from fnlkit.federated.client.losses.consistency import self_regularized
 from fnlkit.federated.client.losses.exchange import exchanged
-from fnlkit.federated.client.penalties import decorrelate
 from fnlkit.federated.client.training import Fit
 from fnlkit.federated.engines import travel
 from fnlkit.federated.server.clients import Ask, Clients

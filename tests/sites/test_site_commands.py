@@ -15,8 +15,7 @@ from PIL import Image
 import fnlkit.cli.sites as coordinator
 from fnlkit.artifacts.federation import Federation
 from fnlkit.core.errors import WorkStopped
-from fnlkit.estimators.apply import add_judgment
-from fnlkit.estimators.judgment import PREFIX
+from fnlkit.estimators.judgment import PREFIX, add_judgment
 from fnlkit.sites import folders
 from fnlkit.sites.site import labels, ledger
 from tests.commands import fnlkit, refuse, succeed

@@ -9,12 +9,11 @@ from scipy.special import chdtrc, ndtr
 from fnlkit.audits.changes import Change
 from fnlkit.audits.messages import LEAST
 from fnlkit.audits.private import BOUND, FEATURES, noise_of
-from fnlkit.audits.records import SiteAudit
+from fnlkit.audits.records import SKILL, SiteAudit
 from fnlkit.audits.server.input_differences import DIFFERENT, Compared
 from fnlkit.audits.server.results import Names, describe_sites
 from fnlkit.audits.server.statistics import SIGNIFICANT_CLASS, holm
 from fnlkit.audits.server.verdict import CONTRADICTED, SEPARABLE, Assessment, Predictions
-from fnlkit.audits.skill import SKILL
 from fnlkit.kernels.neighbors import on_one_blas_thread
 from fnlkit.kernels.scores import transition
 

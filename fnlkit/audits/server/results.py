@@ -6,13 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from fnlkit.audits.records import SiteAudit
+from fnlkit.audits.records import SiteAudit, skill_of
 from fnlkit.audits.server import statistics
 from fnlkit.audits.server.confusions import confusions_of_mistakes, errors_by_class, find_confusions, mark_supported
 from fnlkit.audits.server.input_differences import Compared
 from fnlkit.audits.server.verdict import AGREES, WITHIN, Assessment, Predictions, find_verdict
 from fnlkit.audits.server.wording import describe_site
-from fnlkit.audits.skill import skill_of
 
 AGREEING = (AGREES, WITHIN)
 _ASSESSED = [one.name for one in fields(Assessment) if one.name != "cells"]

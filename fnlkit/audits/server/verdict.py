@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fnlkit.audits.records import SiteAudit
+from fnlkit.audits.records import SKILL, SiteAudit, skill_of
 from fnlkit.audits.rounding import have_room
 from fnlkit.audits.server.input_differences import DIFFERENT
 from fnlkit.audits.server.statistics import (
@@ -23,7 +23,6 @@ from fnlkit.audits.server.statistics import (
     more_than_others,
     noisier_than_others,
 )
-from fnlkit.audits.skill import SKILL, skill_of
 from fnlkit.estimators.intervals import wilson
 from fnlkit.estimators.likelihood import allowing_for_mistakes
 

@@ -9,10 +9,10 @@ import numpy as np
 from fnlkit.audits import rounding
 from fnlkit.audits.changes import Change
 from fnlkit.audits.messages import FARTHEST, PER_FEATURE, TABLES, widen
+from fnlkit.audits.records import SKILL, skill_of
 from fnlkit.audits.site import copies, inputs, own_model
 from fnlkit.audits.site.samples import Samples, large_classes, table_of, values_of
 from fnlkit.audits.site.summaries import features
-from fnlkit.audits.skill import SKILL, skill_of
 from fnlkit.estimators import likelihood
 from fnlkit.evidence.gaussian import softmax
 from fnlkit.kernels.neighbors import on_one_blas_thread

@@ -17,8 +17,8 @@ from fnlkit.artifacts.run import Run
 from fnlkit.artifacts.stored import Rows
 from fnlkit.core.errors import InputError, list_names
 from fnlkit.datasets import columns as features
-from fnlkit.datasets.class_names import class_finder
 from fnlkit.datasets.dataset import Dataset
+from fnlkit.datasets.labels import class_finder
 from fnlkit.experiment import Experiment
 from fnlkit.experiment.criteria import AGREEMENT, CHANGES
 from fnlkit.experiment.output import metrics_file, metrics_path

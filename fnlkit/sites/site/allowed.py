@@ -16,7 +16,6 @@ PACKAGES = (
     "fnlkit.federated.client.drift",
     "fnlkit.federated.client.losses",
     "fnlkit.federated.client.measuring",
-    "fnlkit.federated.client.penalties",
     "fnlkit.federated.client.scaling",
     "fnlkit.federated.client.private_counts",
     "fnlkit.estimators",

@@ -18,8 +18,7 @@ from fnlkit.artifacts.paths import display_path
 from fnlkit.audits.suspects import find_reviewed
 from fnlkit.core.errors import InputError
 from fnlkit.datasets.dataset import Dataset, must_be
-from fnlkit.estimators.apply import add_judgment
-from fnlkit.estimators.judgment import PREFIX
+from fnlkit.estimators.judgment import PREFIX, add_judgment
 
 if TYPE_CHECKING:
     from fnlkit.federated.client.client import Client

@@ -13,7 +13,7 @@ from filelock import FileLock
 from fnlkit import datasets
 from fnlkit.artifacts import ledger
 from fnlkit.core.errors import InputError
-from fnlkit.estimators.apply import add_judgment
+from fnlkit.estimators.judgment import add_judgment
 from fnlkit.experiment import Experiment, Settings
 from fnlkit.federated import privacy
 from fnlkit.federated.client.training import Fit

@@ -37,7 +37,12 @@ from fnlkit.federated.client.losses.centroids import near_centroids
 from fnlkit.federated.client.losses.consistency import self_regularized
 from fnlkit.federated.client.losses.contrastive import contrastive, draw_classes
 from fnlkit.federated.client.losses.correction import forward_corrected, importance_reweighted
-from fnlkit.federated.client.losses.cross_entropy import cross_entropy, kept_cross_entropy, smoothed_cross_entropy
+from fnlkit.federated.client.losses.cross_entropy import (
+    cross_entropy,
+    kept_cross_entropy,
+    smoothed_cross_entropy,
+    soft_cross_entropy,
+)
 from fnlkit.federated.client.losses.distillation import embedding_distilled, logit_distilled
 from fnlkit.federated.client.losses.exchange import exchanged
 from fnlkit.federated.client.losses.filtered import consistent
@@ -45,7 +50,6 @@ from fnlkit.federated.client.losses.mixmatch import mixmatch
 from fnlkit.federated.client.losses.mixture import label_mixture, remember_predictions
 from fnlkit.federated.client.losses.parts import needs, reads, suits
 from fnlkit.federated.client.losses.refurbish import joint, refurbished
-from fnlkit.federated.client.losses.soft import soft_cross_entropy
 
 __all__ = [
     "adjusted_distilled",

@@ -1,4 +1,4 @@
-"""Cross entropy with the working labels: plain, smoothed, or of selected samples."""
+"""Cross entropy with the working labels: plain, smoothed, or of selected samples; and with inferred labels."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -51,3 +51,16 @@ def kept_cross_entropy(logits: "torch.Tensor", batch: "Batch") -> "torch.Tensor"
     The mean over an epoch is then the mean over the kept samples, independent of the batches.
     """
     return batch.rows["keep"].to(logits.dtype) * -select_label(logits.log_softmax(-1), batch.y)
+
+
+@declare(fused_kernel="soft")
+def soft_cross_entropy(logits: "torch.Tensor", batch: "Batch", *, kept: bool = False) -> "torch.Tensor":
+    """Loss -<q, log p>, (..., B), with inferred label distributions q, ``rows["inferred"]`` (..., B, C).
+
+    Parameters
+    ----------
+    kept : bool
+        Weight the samples by ``rows["keep"]``, as `kept_cross_entropy` does.
+    """
+    values = -(batch.rows["inferred"].to(logits) * logits.log_softmax(-1)).sum(-1)
+    return batch.rows["keep"].to(values) * values if kept else values

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from fnlkit.core.declarations import declare
 from fnlkit.core.errors import InputError
 from fnlkit.core.parameters import NotNegative, check_arguments
-from fnlkit.federated.client.penalties import decorrelate
+from fnlkit.federated.client.drift import decorrelate
 from fnlkit.federated.server.optimizers.optimizer import FedOpt
 from fnlkit.models.pair import Pair
 
