@@ -1,14 +1,14 @@
 """Errors of the estimators on the embedded digits: `python -m benchmarks.estimators > benchmarks/results/estimators.jsonl`.
 
 20 clients, `clients(rho=0.6, tau=0.5)`, default options with 0.2 of the clients per warm-up round, three seeds of partition,
-noise and warm-up.  A line has an estimator, a seed and the comparison with the true labels (fnlkit.estimators.compare).
+noise and warm-up.  A line has an estimator, a seed and the comparison with the true labels (fnlkit.estimators.judgment).
 """
 
 import argparse
 import json
 
 import fnlkit
-from fnlkit.estimators.compare import compare
+from fnlkit.estimators.judgment import compare
 
 SPECS = ("knn", "knn(across=true)", "confident", "lid", "loss", "loss(scope=client)", "energy", "em", "anchor")
 SEEDS = (0, 1, 2)

@@ -26,7 +26,7 @@ from fnlkit.cli.plumbing import (
 )
 from fnlkit.cli.progress import bar
 from fnlkit.estimators import ESTIMATORS, WARM_UP, EstimateOptions
-from fnlkit.estimators.compare import compare
+from fnlkit.estimators.judgment import compare
 from fnlkit.experiment.settings import Settings, TrainOptions
 
 # Settings of the training of estimators that need a model.

@@ -7,6 +7,7 @@ set.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -195,9 +196,13 @@ class Federation:
         if "holdout_client" not in self.extra:
             return self
         parts = [np.sort(np.concatenate(both)) for both in zip(self.clients, self.held_out, strict=True)]
-        offsets = np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.int64)
         extra = {name: values for name, values in self.extra.items() if name != "holdout_client"}
-        return replace(self, client_offsets=offsets, client_indices=np.concatenate(parts), extra=extra)
+        return self.with_clients(parts, extra=extra)
+
+    def with_clients(self, parts: Sequence[np.ndarray], **changes: Any) -> Federation:
+        """Replace the clients by clients with these positions of samples; `changes` replaces other fields."""
+        offsets = np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.int64)
+        return replace(self, client_offsets=offsets, client_indices=np.concatenate(parts), **changes)
 
     def wrong_share(self, labels: np.ndarray | None = None) -> np.ndarray | None:
         """Share of wrong labels of each client, (N,) float64.

@@ -22,7 +22,7 @@ from fnlkit.artifacts.safe import pt as files_pt
 from fnlkit.artifacts.safe import zip as files_zip
 from fnlkit.artifacts.safe.intake import form
 from fnlkit.artifacts.saving import write_bytes
-from fnlkit.artifacts.stored import Stored
+from fnlkit.artifacts.stored import SMALL, Stored
 from fnlkit.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 # Arrays that were decompressed into files since the start of `discard_on_error`.
 _new: contextvars.ContextVar[list[Path] | None] = contextvars.ContextVar("new", default=None)
-SMALL = 64 * 2**20  # maximum bytes of a user's array in memory
 MAX_DECODED = 64 * 2**30
 HEAD = files_npz.MAX_HEADER + 12  # bytes that contain the header of an npy
 

@@ -45,6 +45,6 @@ def must_be_current(meta: Mapping[str, Any]) -> None:
         raise InputError(f"written by fnlkit {plain(wrote)}; create it again with `fnlkit {plain(command)}`")
 
 
-def with_record(meta: Mapping[str, Any], record: dict[str, Any]) -> dict[str, Any]:
-    """Add a provenance record to a copy of a file's metadata."""
-    return {**meta, "provenance": [*meta.get("provenance", []), record]}
+def with_record(meta: Mapping[str, Any], record: dict[str, Any] | None, name: str = "provenance") -> dict[str, Any]:
+    """Add a record to the list `name` in a copy of a file's metadata; None adds nothing."""
+    return dict(meta) if record is None else {**meta, name: [*meta.get(name, []), record]}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fnlkit.artifacts.provenance import with_record
 from fnlkit.artifacts.stored import Rows
 from fnlkit.audits.suspects import find_reviewed
 from fnlkit.audits.votes import to_votes
@@ -91,9 +92,7 @@ def _add_consensus(federation, given, more, names, method, facts, provenance):
     """Add consensus labels, the arrays `more` and a record of the consensus to a federation."""
     extra = {"received": np.array(federation.given), **federation.extra, **more}
     record = {"method": method, "annotators": list(names), "changed": sum(row["changed"] for row in facts)}
-    meta = {**federation.meta, "consensus": [*federation.meta.get("consensus", []), record]}
-    if provenance is not None:
-        meta["provenance"] = [*meta.get("provenance", []), provenance]
+    meta = with_record(with_record(federation.meta, record, "consensus"), provenance)
     # Estimates of the previous labels are no longer valid.
     meta.pop("estimate", None)
     extra = {name: values for name, values in extra.items() if not name.startswith("estimate_")}

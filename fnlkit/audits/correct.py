@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fnlkit.artifacts.provenance import with_record
 from fnlkit.artifacts.records import to_json
 from fnlkit.audits.decisions import without_samples
 from fnlkit.audits.reviews import AppliedList, read_applied_lists, read_guaranteed_reviews
@@ -131,9 +132,7 @@ def correct_listed(
 
 def _apply(federation, relabeled, dropped, record, provenance):
     """Set suggested labels at `relabeled`, remove `dropped`, and record the correction."""
-    meta = {**federation.meta, "corrections": [*federation.meta.get("corrections", []), record]}
-    if provenance is not None:
-        meta["provenance"] = [*meta.get("provenance", []), provenance]
+    meta = with_record(with_record(federation.meta, record, "corrections"), provenance)
     given, extra = np.array(federation.given), {"received": np.array(federation.given), **federation.extra}
     given[relabeled] = np.asarray(federation.extra[f"{PREFIX}suggested_label"])[relabeled]
     return without_samples(replace(federation, given=given, extra=extra, meta=meta), dropped)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fnlkit.artifacts.provenance import with_record
 from fnlkit.artifacts.records import to_json
 from fnlkit.artifacts.sheets import Sheet, unguard
 from fnlkit.audits.designs import Design, candidates_of, make_guarantee
@@ -24,21 +25,8 @@ if TYPE_CHECKING:
     from fnlkit.datasets.dataset import Dataset
 
 
-COLUMNS = (
-    "position",
-    "client",
-    "part",
-    "sample",
-    "given",
-    "suggested",
-    "score",
-    "confidence",
-    "neighbors",
-    "decision",
-    "label",
-    "reviewer",
-    "comment",
-)
+COLUMNS = ("position", "client", "part", "sample", "given", "suggested", "score", "confidence", "neighbors", "decision",
+           "label", "reviewer", "comment")  # fmt: skip
 # Column of a review with a guarantee.
 DESIGN = "design"
 DECISIONS = ("keep", "drop", "relabel", "unsure")
@@ -300,9 +288,7 @@ def decide(
         classes=classes,
         pairs=pairs,
     )
-    meta = {**federation.meta, "reviews": [*federation.meta.get("reviews", []), to_json(review)]}
-    if provenance is not None:
-        meta["provenance"] = [*meta.get("provenance", []), provenance]
+    meta = with_record(with_record(federation.meta, to_json(review), "reviews"), provenance)
     extra = {"received": np.array(before), **federation.extra, "reviewed": mask}
     extra["review_part"] = _parts(federation, decisions)
     extra |= _estimates_after(extra, decisions.client, review.after)
@@ -355,15 +341,10 @@ def without_samples(federation: "Federation", positions: np.ndarray) -> "Federat
     InputError
         If a client would have no sample left.
     """
-    if not len(positions):
-        federation.check()
-        return federation
-    parts = [part[~np.isin(part, positions)] for part in federation.clients]
-    offsets = np.concatenate([[0], np.cumsum([len(part) for part in parts])])
-    remaining = replace(federation, client_offsets=offsets, client_indices=np.concatenate(parts), extra=dict(federation.extra))
-    if "holdout_client" in remaining.extra:
-        remaining.extra["holdout_client"] = np.where(
-            np.isin(np.arange(len(remaining.given)), positions), -1, remaining.extra["holdout_client"]
-        )
+    extra = dict(federation.extra)
+    if "holdout_client" in extra:
+        extra["holdout_client"] = np.array(extra["holdout_client"])
+        extra["holdout_client"][positions] = -1
+    remaining = federation.with_clients([part[~np.isin(part, positions)] for part in federation.clients], extra=extra)
     remaining.check()
     return remaining

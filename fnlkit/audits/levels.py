@@ -11,7 +11,7 @@ import numpy as np
 from fnlkit.artifacts.federation import Federation
 from fnlkit.audits.designs import Design
 from fnlkit.audits.reviews import ClassShare, PairShare, Share
-from fnlkit.estimators.ranges import share_range
+from fnlkit.estimators.intervals import share_range
 
 # A table of classes or of pairs has at most this many rows.
 MOST_ROWS = 40

@@ -138,15 +138,11 @@ def choose_guaranteed(
     held = np.asarray(federation.whole().clients[client])
     open_ones = held[~find_reviewed(federation)[held]]
     budget = min(budget, len(open_ones))
-    options: dict[str, Any] = {
-        "q": guarantee,
-        "candidates": candidates,
-        "confidence": confidence,
-        "errors": errors,
-        "given": given,
-    }
     random_ones = round(at_random * budget)
-    design, top = plan_design(federation, client, budget - random_ones, random=random_ones, **options)
+    design, top = plan_design(
+        federation, client, budget - random_ones, random=random_ones,
+        q=guarantee, candidates=candidates, confidence=confidence, errors=errors, given=given,
+    )  # fmt: skip
     rest = open_ones[~np.isin(open_ones, top)]
     design = replace(design, random=min(random_ones, len(rest)))
     if not design.reviews:

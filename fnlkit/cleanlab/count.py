@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fnlkit.cleanlab.filter import find_label_issues, read_joint
-from fnlkit.cleanlab.one_vs_rest import class_pairs, class_table, read_class_lists
-from fnlkit.cleanlab.rank import read_labels, rows_of_sites
+from fnlkit.cleanlab.rank import class_pairs, class_table, read_class_lists, read_labels, rows_of_sites
 from fnlkit.core.errors import InputError
 from fnlkit.kernels import checks, class_thresholds, count_matrix
 from fnlkit.kernels.counting import calibrate_counts, confident_class

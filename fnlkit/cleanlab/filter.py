@@ -9,8 +9,16 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fnlkit.cleanlab.one_vs_rest import class_pairs, joint_scores, read_class_lists
-from fnlkit.cleanlab.rank import Method, get_label_quality_scores, own_and_other, read_labels, rows_of_sites
+from fnlkit.cleanlab.rank import (
+    Method,
+    class_pairs,
+    get_label_quality_scores,
+    joint_scores,
+    own_and_other,
+    read_class_lists,
+    read_labels,
+    rows_of_sites,
+)
 from fnlkit.core.errors import MOST_NAMES, InputError, list_names, nearest
 from fnlkit.kernels import checks, class_thresholds, count_matrix
 from fnlkit.kernels.counting import confident_class, round_rows

@@ -9,17 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fnlkit.artifacts.federation import must_be_names
-from fnlkit.artifacts.stored import Chosen, Rows
+from fnlkit.artifacts.stored import SMALL, Chosen, Rows
 from fnlkit.core.errors import InputError, list_names
 from fnlkit.core.spec import Spec
 from fnlkit.datasets.labels import class_finder
 
 if TYPE_CHECKING:
     from fnlkit.datasets.dataset import Dataset
-
-
-# Larger samples are not copied for each vote.
-FEW = 2**26
 
 
 def by_vote(dataset: Dataset) -> Dataset:
@@ -50,7 +46,7 @@ def by_vote(dataset: Dataset) -> Dataset:
     ids = np.arange(len(dataset.y_train)) if dataset.ids is None else dataset.ids
 
     def repeat(train: np.ndarray | Rows, test: np.ndarray | Rows) -> tuple[np.ndarray | Rows, np.ndarray | Rows]:
-        small = isinstance(train, np.ndarray) and train.nbytes <= FEW
+        small = isinstance(train, np.ndarray) and train.nbytes <= SMALL  # larger samples are not copied for each vote
         return (train[sample] if small else Chosen(train, sample)), test
 
     def content(order: np.ndarray) -> Iterator[bytes]:

@@ -16,8 +16,7 @@ from fnlkit.artifacts.stored import Changed, Rows, blocks
 from fnlkit.core.errors import InputError
 from fnlkit.core.parameters import arguments_of
 from fnlkit.datasets.dataset import Dataset, must_be
-from fnlkit.datasets.folds import assign_folds
-from fnlkit.datasets.groups import of_federation
+from fnlkit.datasets.groups import assign_folds, of_federation
 from fnlkit.encoders.embed import embed
 from fnlkit.experiment.augmentation import augmentation
 from fnlkit.experiment.network import build_network

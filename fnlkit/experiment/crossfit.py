@@ -12,7 +12,7 @@ import torch
 from fnlkit.core.errors import InputError, WorkStopped
 from fnlkit.core.parameters import arguments_of
 from fnlkit.core.spec import parse
-from fnlkit.datasets.folds import without
+from fnlkit.datasets.groups import without
 from fnlkit.experiment import checkpoints, memory
 from fnlkit.experiment.experiment import Experiment
 from fnlkit.experiment.plan import BoundMethod

@@ -20,7 +20,7 @@ from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.run import Run
 from fnlkit.core import presets
 from fnlkit.core.errors import InputError, list_names, nearest
-from fnlkit.estimators.compare import compare
+from fnlkit.estimators.judgment import compare
 from fnlkit.recipes import scores
 from fnlkit.recipes.jobs import mentions
 from fnlkit.recipes.recipe import replace_dataset

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 from fnlkit.artifacts import ledger
 from fnlkit.artifacts.federation import Federation
 from fnlkit.core.errors import list_names
-from fnlkit.estimators.compare import compare
 from fnlkit.estimators.intervals import is_uncertain
+from fnlkit.estimators.judgment import compare
 from fnlkit.federated import privacy
 from fnlkit.results import calibration, evaluation
 from fnlkit.results.grouping import MEASURES

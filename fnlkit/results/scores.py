@@ -15,8 +15,7 @@ import numpy as np
 from fnlkit.artifacts.stored import Chosen
 from fnlkit.core.errors import InputError
 from fnlkit.datasets.dataset import Dataset, must_be
-from fnlkit.estimators.intervals import clopper_pearson, wilson
-from fnlkit.estimators.ranges import share_range
+from fnlkit.estimators.intervals import clopper_pearson, share_range, wilson
 from fnlkit.experiment.evaluation_set import gold_positions, held_out_positions, tested_samples
 from fnlkit.kernels.scores import confusion, effective_size
 from fnlkit.results.calibration import TITLES, probability_scores

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
@@ -77,8 +76,7 @@ def set_apart(
     if gold is not None:
         known = owner[gold[0]] >= 0
         extra["gold_label"][gold[0][known]] = gold[1][known]
-    offsets = np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.int64)
-    return replace(federation, client_offsets=offsets, client_indices=np.concatenate(parts), extra=extra)
+    return federation.with_clients(parts, extra=extra)
 
 
 def _groups_apart(federation, share, seed):

@@ -238,10 +238,8 @@ def federation(
     if public:
         units = next(numbers for numbers in (groups, dataset.sample_of, np.arange(size)) if numbers is not None)
         parts = _without_public(parts, units, public, seed)
-    offsets = np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.int64)
-    partitioned = empty(dataset, labels) if noisy is None else noisy
-    partitioned = Federation(**{**partitioned.__dict__, "client_offsets": offsets, "client_indices": np.concatenate(parts)})
-    partitioned.meta = {**partitioned.meta, **_names(parts, spec, dataset)}
+    start = empty(dataset, labels) if noisy is None else noisy
+    partitioned = start.with_clients(parts, meta={**start.meta, **_names(parts, spec, dataset)})
     if groups is not None:
         partitioned.extra = {**partitioned.extra, "group": np.asarray(groups, np.int64)}
     if copies is not None and any((facts := copies.facts(dataset.fields.get("site"), dataset.sample_of)).values()):

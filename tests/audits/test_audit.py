@@ -12,7 +12,7 @@ from fnlkit.audits import report
 from fnlkit.audits.audit import audit
 from fnlkit.audits.messages import SENDS
 from fnlkit.audits.records import Confusion
-from fnlkit.audits.server.confusions import confusions_of_mistakes, find_confusions, mark_supported
+from fnlkit.audits.server.results import confusions_of_mistakes, find_confusions, mark_supported
 from fnlkit.audits.server.statistics import noisier_than_others
 from fnlkit.audits.server.verdict import AGREES, Assessment
 from fnlkit.datasets.local import from_arrays

@@ -12,8 +12,7 @@ from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.run import Run
 from fnlkit.core.errors import InputError
 from fnlkit.estimators import estimate
-from fnlkit.estimators.compare import compare
-from fnlkit.estimators.judgment import add_judgment
+from fnlkit.estimators.judgment import add_judgment, compare
 from tests.commands import fnlkit, refuse, succeed
 from tests.tables import edit_csv
 

@@ -13,8 +13,7 @@ import fnlkit
 from fnlkit import datasets
 from fnlkit.artifacts.federation import Federation
 from fnlkit.core.errors import InputError
-from fnlkit.datasets.folds import assign_folds
-from fnlkit.datasets.groups import as_texts, class_of_groups, repeats_like_groups
+from fnlkit.datasets.groups import as_texts, assign_folds, class_of_groups, repeats_like_groups
 from fnlkit.datasets.local import split
 from fnlkit.simulate import partitioning
 from fnlkit.simulate.holdout import set_apart

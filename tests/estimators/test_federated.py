@@ -13,9 +13,8 @@ from fnlkit.core.declarations import declaration
 from fnlkit.core.errors import InputError
 from fnlkit.core.spec import bind, find, parse
 from fnlkit.estimators import ESTIMATORS, federated, intervals, likelihood, run_estimator, warmup
-from fnlkit.estimators.compare import compare
 from fnlkit.estimators.inputs import EstimatorInputs
-from fnlkit.estimators.judgment import add_judgment
+from fnlkit.estimators.judgment import add_judgment, compare
 from fnlkit.experiment import Experiment, Settings
 from fnlkit.kernels.scores import auc
 from fnlkit.simulate import noise, partitioning

@@ -13,10 +13,9 @@ import fnlkit
 from fnlkit.artifacts.federation import Federation
 from fnlkit.core.errors import InputError
 from fnlkit.estimators import ESTIMATORS, EstimateOptions, estimate, warm_up_of
-from fnlkit.estimators.compare import compare
 from fnlkit.estimators.inputs import EstimatorInputs
-from fnlkit.estimators.judgment import add_judgment
-from fnlkit.estimators.ranges import share_range
+from fnlkit.estimators.intervals import share_range
+from fnlkit.estimators.judgment import add_judgment, compare
 from fnlkit.estimators.warmup import settings_of
 from fnlkit.simulate import noise, partitioning
 
@@ -166,10 +165,10 @@ def test_certain_numbers_and_empty_strata():
 
 
 def test_a_coarse_grid_stays_valid(monkeypatch):
-    from fnlkit.estimators import ranges
+    from fnlkit.estimators import intervals
 
     fine = share_range([10, 2], [30, 70], [260, 1740])
-    monkeypatch.setattr(ranges, "GRID", 12)
+    monkeypatch.setattr(intervals, "GRID", 12)
     coarse = share_range([10, 2], [30, 70], [260, 1740])
     assert coarse.low <= fine.low and fine.high <= coarse.high <= fine.high + 0.05
 

@@ -13,6 +13,7 @@ from torch import nn
 
 from benchmarks import methods
 from fnlkit.artifacts.run import Run
+from fnlkit.cli.progress import Progress
 from fnlkit.core import registry
 from fnlkit.core.errors import InputError
 from fnlkit.experiment import cards, identity
@@ -20,7 +21,6 @@ from fnlkit.experiment.augmentation import augmentation
 from fnlkit.experiment.cards import TABLES, card
 from fnlkit.experiment.output import metrics_file
 from fnlkit.experiment.plan import BoundMethod, Plan, RunFacts
-from fnlkit.experiment.progress import Progress
 from fnlkit.experiment.settings import Settings
 from fnlkit.federated.client.network import Network
 from fnlkit.federated.server import selection

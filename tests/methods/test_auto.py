@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fnlkit.core.errors import InputError
-from fnlkit.datasets.folds import assign_folds, without
+from fnlkit.datasets.groups import assign_folds, without
 from fnlkit.experiment import Experiment
 from fnlkit.experiment.crossfit import CrossFit, make_experiment
 from fnlkit.experiment.network import load_trained

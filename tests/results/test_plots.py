@@ -217,7 +217,7 @@ def test_levels_of_the_estimator_and_the_method_are_both_drawn(judged, run):
 def test_issue_curves_are_evaluates_numbers(judged):
     figure = drawn(judged, "issues")
     histogram, roc, precision = figure.axes
-    facts = fnlkit.estimators.compare.compare(judged)
+    facts = fnlkit.estimators.judgment.compare(judged)
     assert sum(bar.get_height() for bar in histogram.patches) == len(judged.client_indices)
     assert f"AUC {facts['sample_auc']:.3f}" in texts(figure)
     curve = line(roc, "AUC")
