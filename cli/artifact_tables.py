@@ -143,11 +143,10 @@ def _conventions(artifact):
     """Write the line of conventions of a run, "" for another file or for arrays that were not read."""
     labels = [artifact.arrays.get(f"labels/{name}") for name in ("given", "true")]
     try:
-        known = all(hasattr(array, "array") or hasattr(array, "numpy") for array in labels)
-        given, true = (
-            (array.array() if hasattr(array, "array") else array.numpy() for array in labels) if known else (None, None)
-        )
-        wrong = float((given != true)[true >= 0].mean()) if known else None
+        wrong = None
+        if not any(array is None or isinstance(array, large.Head) for array in labels):
+            given, true = map(_values, labels)
+            wrong = float((given != true)[true >= 0].mean())
         scores = {name for row in _body(artifact)["history"] for name in ("accuracy", "agreement") if name in row}
         tested = "predicted/test" in artifact.arrays or "agreement" not in scores  # an interrupted run has no predictions
         return conventions_line(artifact.meta["provenance"], wrong_share=wrong, tested=tested, verified=scores != {"agreement"})
@@ -155,10 +154,14 @@ def _conventions(artifact):
         return ""  # `info` also describes damaged files
 
 
+def _values(array):
+    """Read an array or a Tensor of an artifact; raises for another object."""
+    return array.array() if hasattr(array, "array") else array.numpy()
+
+
 def _body(artifact):
     """Read the JSON of a run; raises if the file is damaged or no run."""
-    body = artifact.arrays.get("body")
-    return json.loads((body.array() if hasattr(body, "array") else body.numpy()).tobytes())
+    return json.loads(_values(artifact.arrays.get("body")).tobytes())
 
 
 def _progress(artifact):

@@ -339,7 +339,7 @@ def _result(file, option="", task=None):
     """Read the result of a task in a file of `fnlkit sites run`."""
     try:
         result = json.loads(files.read_text(file))
-        right = result["kind"] == "fnlkit.sites/1" and task in (None, result["task"])
+        right = result["kind"] == "fnlkit.sites/1" and (task is None or task == result["task"] and task in result)
     except (ValueError, KeyError, TypeError):
         right = False
     if not right:

@@ -83,7 +83,7 @@ def audit_samples(
         Sample rate of waves, in Hz.
     seed : int
     say : callable(str) or None
-        Receives notes.
+        Receives notes, also the number of samples that are left out because the test set has copies of them.
     **options
         As for `audit`: embeddings, probabilities, backbone, detectors.
 
@@ -120,14 +120,14 @@ def audit_samples(
         for name in ("issue_score", "flagged", "suggested_label", "confidence")
     }
     by = [flags for name, flags in judged.extra.items() if name.startswith("estimate_by_")]
-    owner = np.zeros(len(judged.given), int)
+    owner = np.full(len(judged.given), -1)
     owner[judged.client_indices] = np.repeat(np.arange(len(judged)), np.diff(judged.client_offsets))
     columns = {
         "site": [judged.names[k] for k in owner],
         "given": [names[c] for c in judged.given],
         "suggested": [names[c] for c in values["suggested_label"]],
         "score": values["issue_score"],
-        **({"confidence": values["confidence"]} if "confidence" in values else {}),
+        "confidence": values["confidence"],
         "flagged": values["flagged"].astype(bool),
         "detectors": np.sum(by, 0).astype(int),
     }
@@ -135,7 +135,9 @@ def audit_samples(
         del columns["site"]
     table = frame(columns)
     table.index = data.ids if index is None else index
-    return LabelIssues(table, audited.to_pandas() if named else None, audited, data)
+    if say and (left_out := int((owner < 0).sum())):
+        say(f"{left_out:,} samples are not judged: the test set has copies of them")
+    return LabelIssues(table[owner >= 0], audited.to_pandas() if named else None, audited, data)
 
 
 def _data(x, labels, sites, classes, sample_rate):

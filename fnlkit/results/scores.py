@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fnlkit.artifacts.stored import Chosen
 from fnlkit.core.errors import InputError
 from fnlkit.datasets.dataset import Dataset, must_be
 from fnlkit.estimators.intervals import clopper_pearson, share_range, wilson
@@ -27,7 +26,6 @@ COUNTED = ", a group counts as one observation"
 if TYPE_CHECKING:
     from fnlkit.artifacts.federation import Federation
     from fnlkit.artifacts.run import Run
-    from fnlkit.experiment.network import Trained
 
 
 def measure_run(run: "Run", dataset: Dataset) -> dict[str, dict[str, Any]]:
@@ -248,14 +246,6 @@ def _estimate_reviewed_share(part, right, confidence):
 
 def _to_range(one):
     return dict(zip(("share", "low", "high"), one, strict=True))
-
-
-def predictions(trained: "Trained", positions: np.ndarray) -> np.ndarray:
-    """Predict classes (m,) of training samples, selected by position."""
-    import torch
-
-    with torch.inference_mode():
-        return trained.logits(Chosen(trained.x_train, positions)).argmax(-1).numpy()
 
 
 class RunPredictions:

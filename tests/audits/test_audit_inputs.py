@@ -205,6 +205,14 @@ def test_a_frame_with_gaps_and_without_sites(digits, few_trees):
     assert len(fnlkit.audit_samples(x, "finding", say=None).issues) == 199
 
 
+def test_samples_with_a_copy_in_the_test_set_have_no_row(tmp_path):
+    """They are at no site, and were listed at the first one with a score of 0."""
+    x, notes = np.random.default_rng(0).normal(size=(90, 3)).astype(np.float32), []
+    np.savez(tmp_path / "own.npz", x_train=x, y_train=np.arange(90) % 3, x_test=x[:9], y_test=np.arange(9) % 3)
+    found = fnlkit.audit_samples(str(tmp_path / "own.npz"), say=notes.append)
+    assert list(found.issues.index) == list(range(9, 90)) and any("9 samples are not judged" in text for text in notes)
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [

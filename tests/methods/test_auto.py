@@ -17,7 +17,6 @@ from fnlkit.federated.client.failure import Failure
 from fnlkit.kernels.committees import correct_agreement, find_weights, fit_transition, sum_products, usable_inverse
 from fnlkit.models.committee import Committee
 from fnlkit.results.evaluation import summary
-from fnlkit.results.scores import predictions
 from tests.experiment import test_experiment as experiment
 from tests.experiment.test_experiment import problem, reread, same, settings
 
@@ -126,7 +125,7 @@ def test_agreements_and_the_committee_equal_those_of_single_experiments():
                 finals.append(load_trained(one, data).logits(data.x_test).double().softmax(-1))
             else:
                 here = np.flatnonzero(fold == k)
-                guesses[i, here] = predictions(load_trained(one, data), here)
+                guesses[i, here] = load_trained(one, data).logits(data.x_train[here]).argmax(-1).numpy()
                 sums[here] += load_trained(one, data).logits(data.x_train[here]).double().softmax(-1).numpy() / 2
     last = run.history[-1]
     assert np.array_equal(run.memory["rows/guesses"].numpy(), guesses[:, federation.client_indices].T)

@@ -249,3 +249,6 @@ def test_the_next_command_is_of_an_agreed_task(options, step, tmp_path):
     made = fnlkit(f"flower-app project --dataset public.csv {options}", tmp_path)
     assert f"fnlkit sites run project {step} --folder mail" in made.stderr
     assert "--sums-delta" in fnlkit("flower-app p --dataset digits --sites 3 --sums-delta 1e-6", tmp_path, ends=2).stderr
+    (tmp_path / "s.json").write_text('{"kind": "fnlkit.sites/1", "task": "scale"}')  # without its values
+    refused = fnlkit("sites run project --task audit --scale s.json --folder mail -o a.json", tmp_path, ends=2).stderr
+    assert "s.json: is no result of `fnlkit sites run --task scale`" in refused
