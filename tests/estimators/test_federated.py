@@ -24,12 +24,13 @@ WARM_UP = {"rounds": 2, "epochs": 2, "batch_size": 30, "lr": 0.1, "precision": "
 # EstimatorInputs beside the labels: none (a warm-up where one is needed), rows of a file, a run.
 CASES = [
     ("knn", ""), ("knn(k=7, ties=lowest)", "embeddings"), ("knn(include_self=true)", ""),
-    ("confident", ""), ("confident(by=sample, thresholds=pooled)", ""), ("confident", "probabilities"), ("confident", "run"),
+    ("confident", ""), ("confident(by=sample, folds=2, thresholds=pooled)", ""),
+    ("confident", "probabilities"), ("confident", "run"),
     ("loss", ""), ("loss(scope=client)", "probabilities"), ("loss", "run"),
     ("energy", ""), ("energy(side=above, score=softmax)", "run"),
     ("lid", ""),
     ("anchor", ""), ("anchor(average=true)", "probabilities"), ("anchor(percentile=100)", "probabilities"), ("anchor", "run"),
-    ("em", ""), ("em(by=sample, folds=2)", ""), ("em", "probabilities"), ("em", "run"),
+    ("em(folds=2)", ""), ("em(by=sample, folds=2)", ""), ("em", "probabilities"), ("em", "run"),
     ("aum", ""), ("aum(epochs=5)", "embeddings"),
 ]  # fmt: skip
 

@@ -1,6 +1,5 @@
 """Any loss x drift term x selection x aggregator x augmentation in any method: it trains, or is refused in one sentence."""
 
-import collections
 import itertools
 import random
 import re
@@ -83,13 +82,13 @@ def covering():
     return out + own
 
 
-def quick(times=1):
-    """Return combinations in which every value of each factor occurs at least `times` times."""
-    seen, out = collections.Counter(), []
+def quick():
+    """Return combinations in which every value of each factor occurs."""
+    seen, out = set(), []
     for chosen in covering():
-        if any(seen[item] < times for item in chosen.items()):
+        if not chosen.items() <= seen:
             out.append(chosen)
-            seen.update(chosen.items())
+            seen |= chosen.items()
     return out
 
 
