@@ -7,8 +7,6 @@ no matrix of patches is written.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import triton
 import triton.language as tl
@@ -147,7 +145,7 @@ def _normalize(
     if ADD:
         value += tl.load(add + place, mask=inside, other=0.0).to(tl.float32)
     if RELU:
-        value = tl.maximum(value, 0.0)
+        value = tl.where(value < 0, 0.0, value)  # NaN stays NaN, as in PyTorch
     tl.store(y + place, value.to(y.dtype.element_ty), mask=inside)
 
 
@@ -168,7 +166,7 @@ def _gradient_sums(
         place, inside = row[:, None] * columns + column[None, :], (row < end)[:, None] & (column < columns)[None, :]
         gradient = tl.load(d + place, mask=inside, other=0.0).to(tl.float32)
         if RELU:
-            gradient = tl.where(tl.load(y + place, mask=inside, other=0.0).to(tl.float32) > 0, gradient, 0.0)
+            gradient = tl.where(tl.load(y + place, mask=inside, other=0.0).to(tl.float32) <= 0, 0.0, gradient)
         value = (tl.load(x + place, mask=inside, other=0.0).to(tl.float32) - mean[None, :]) * scale[None, :]
         total += tl.sum(gradient, 0)
         product += tl.sum(gradient * value, 0)
@@ -195,7 +193,7 @@ def _gradient(
     place, inside = row[:, None] * columns + column[None, :], (row < rows)[:, None] & known[None, :]
     gradient = tl.load(d + place, mask=inside, other=0.0).to(tl.float32)
     if RELU:
-        gradient = tl.where(tl.load(y + place, mask=inside, other=0.0).to(tl.float32) > 0, gradient, 0.0)
+        gradient = tl.where(tl.load(y + place, mask=inside, other=0.0).to(tl.float32) <= 0, 0.0, gradient)
     if ADD:
         tl.store(dadd + place, gradient.to(dadd.dtype.element_ty), mask=inside)
     value = (tl.load(x + place, mask=inside, other=0.0).to(tl.float32) - mean[None, :]) * scale[None, :]
@@ -241,13 +239,15 @@ def descend(
     _descend[(-(-count // size),)](w, g, w if v is None else v, low, rate, count, momentum, decay, v is not None, size)
 
 
-NORM = 128, 64, 32, 8  # rows and columns of a tile, most programs that share the sum over a column, warps
+# Rows and columns of a tile, and most programs that share the sum over a column.
+_ROWS, _COLUMNS, _PARTS = 128, 64, 32
+_TILE = {"ROWS": _ROWS, "COLUMNS": _COLUMNS, "num_warps": 8}
 
 
-def _parts(rows, tile):
-    """Divide a sum over rows: (rows of each part, parts)."""
-    split = tile[0] * -(-rows // (tile[0] * tile[2]))
-    return split, -(-rows // split)
+def _parts(rows, columns):
+    """Divide sums over the rows of each column: rows of each part, parts, tiles of columns."""
+    split = _ROWS * -(-rows // (_ROWS * _PARTS))
+    return split, -(-rows // split), -(-columns // _COLUMNS)
 
 
 def normalize(
@@ -257,7 +257,6 @@ def normalize(
     momentum: float,
     eps: float,
     relu: bool,
-    tile: Any = NORM,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Normalize rows (M, N) by batch norm, plus `add`, through ReLU; also the columns' mean and 1 / deviation (2, N).
 
@@ -269,13 +268,12 @@ def normalize(
     """
     rows, columns = x.shape
     y, statistics = torch.empty_like(x), x.new_empty((2, columns), dtype=torch.float32)
-    (split, parts), width = _parts(rows, tile), -(-columns // tile[1])
-    options = {"ROWS": tile[0], "COLUMNS": tile[1], "num_warps": tile[3]}
+    split, parts, width = _parts(rows, columns)
     means, squares = x.new_empty((2, parts, columns), dtype=torch.float32)
-    _moments[(width, parts)](x, means, squares, rows, columns, split, **options)
-    _normalize[(width, -(-rows // tile[0]))](
+    _moments[(width, parts)](x, means, squares, rows, columns, split, **_TILE)
+    _normalize[(width, -(-rows // _ROWS))](
         x, x if add is None else add, y, means, squares, *vectors, statistics, rows, columns, split, parts, momentum, eps,
-        ADD=add is not None, RELU=relu, PARTS=tile[2], **options,
+        ADD=add is not None, RELU=relu, PARTS=_PARTS, **_TILE,
     )  # fmt: skip
     return y, statistics
 
@@ -288,25 +286,21 @@ def normalize_back(
     statistics: torch.Tensor,
     relu: bool,
     add: bool,
-    tile: Any = NORM,
 ) -> tuple[torch.Tensor | None, ...]:
     """Compute gradients of `x`, `add` (None if absent), weight and bias of `normalize`; `d` (M, N) is that of its output."""
     rows, columns = x.shape
-    (split, parts), width = _parts(rows, tile), -(-columns // tile[1])
-    options = {"ROWS": tile[0], "COLUMNS": tile[1], "num_warps": tile[3]}
+    split, parts, width = _parts(rows, columns)
     sums, products = x.new_empty((2, parts, columns), dtype=torch.float32)
-    _gradient_sums[(width, parts)](d, y, x, statistics, sums, products, rows, columns, split, RELU=relu, **options)
+    _gradient_sums[(width, parts)](d, y, x, statistics, sums, products, rows, columns, split, RELU=relu, **_TILE)
     dx, dadd, (dweight, dbias) = torch.empty_like(x), torch.empty_like(x) if add else None, torch.empty_like(statistics)
-    _gradient[(width, -(-rows // tile[0]))](
+    _gradient[(width, -(-rows // _ROWS))](
         d, y, x, statistics, sums, products, weight, dx, dx if dadd is None else dadd, dweight, dbias, rows, columns, parts,
-        ADD=add, RELU=relu, PARTS=tile[2], **options,
+        ADD=add, RELU=relu, PARTS=_PARTS, **_TILE,
     )  # fmt: skip
     return dx, dadd, dweight, dbias
 
 
-def convolve(
-    x: torch.Tensor, w: torch.Tensor, y: torch.Tensor, *, stride: int, padding: int, back: bool, tiles: Any = None
-) -> None:
+def convolve(x: torch.Tensor, w: torch.Tensor, y: torch.Tensor, *, stride: int, padding: int, back: bool) -> None:
     """Write the convolution of images into `y`, or with `back` the gradient of its input, where `x` is that of its output.
 
     Parameters
@@ -321,7 +315,7 @@ def convolve(
     units, rows, columns = y.shape[2:]
     groups = stride * stride if back else 1
     pixels = images * -(-rows // stride) * -(-columns // stride) if back else images * rows * columns
-    m, n, c, warps, stages = tiles or tiles_for(pixels, units, channels, x.dtype)
+    m, n, c, warps, stages = tiles_for(pixels, units, channels, x.dtype)
     unit, channel = (w.stride(2), w.stride(1)) if back else (w.stride(1), w.stride(2))
     _convolve[(-(-pixels // m) * -(-units // n), k, groups)](
         x, w, y, images, rows_in, columns_in, rows, columns, channels, units, *_strides(x),
@@ -330,7 +324,7 @@ def convolve(
     )  # fmt: skip
 
 
-def weigh(x: torch.Tensor, d: torch.Tensor, g: torch.Tensor, *, stride: int, padding: int, tiles: Any = None) -> None:
+def weigh(x: torch.Tensor, d: torch.Tensor, g: torch.Tensor, *, stride: int, padding: int) -> None:
     """Write the gradient of a convolution's weights into `g`.
 
     Parameters
@@ -343,7 +337,7 @@ def weigh(x: torch.Tensor, d: torch.Tensor, g: torch.Tensor, *, stride: int, pad
     """
     k, images, channels, rows_in, columns_in = x.shape
     units, rows, columns = d.shape[2:]
-    m, n, c, warps, stages = tiles or tiles_for_weights(images * rows * columns, units, channels, x.dtype)
+    m, n, c, warps, stages = tiles_for_weights(images * rows * columns, units, channels, x.dtype)
     _weigh[(-(-units // n) * (channels // c) * g.shape[3] ** 2, k)](
         x, d, g, images, rows_in, columns_in, channels, units, *_strides(x), d.stride(0), d.stride(4), g.stride(0), g.stride(1),
         g.stride(4), ROWS=rows, COLUMNS=columns, SIDE=g.shape[3], STRIDE=stride, PAD=padding, TF32=_rounded(),

@@ -141,3 +141,15 @@ def test_a_residual_block_on_a_gpu_equals_that_of_each_client(side, monkeypatch)
     torch.testing.assert_close(low.cpu().double(), out, rtol=1e-3, atol=1e-3)
     for name, value in gradients.items():
         assert (value.cpu().double() - expected[name]).norm() <= 1e-3 * expected[name].norm() + 1e-4
+
+
+@pytest.mark.gpu
+def test_nan_passes_batch_norm_and_relu_on_a_gpu_as_in_pytorch(device="cuda"):
+    """It does not become a zero of the ReLU, which would hide that a client's training diverged."""
+    x = torch.linspace(-1, 1, 2800, device=device).view(40, 70).sin()
+    x[7, 9] = torch.nan
+    one, zero = torch.ones(70, device=device), torch.zeros(70, device=device)
+    y, statistics = gpu_kernels().normalize(x, None, (one, zero, zero.clone(), one.clone()), 0.1, 1e-5, True)
+    torch.testing.assert_close(y, nn.functional.batch_norm(x, None, None, training=True).relu(), equal_nan=True)
+    *_, bias = gpu_kernels().normalize_back(torch.ones_like(x), y, x, one, statistics, True, False)
+    assert bias[9] == 40
