@@ -150,9 +150,7 @@ def test_paths_with_spaces_newlines_and_other_scripts(tmp_path):
         files.write(sample(), tmp_path / name)
         assert files.read(tmp_path / name).kind == "fnlkit.run/1"
     (tmp_path / "new\nline.npz").write_bytes(b"PK\x03\x04 broken")
-    with pytest.raises(InputError) as error:
-        files.read(tmp_path / "new\nline.npz")
-    assert "\n" not in str(error.value) and "line.npz" in str(error.value)
+    refuse_call("line.npz", files.read, tmp_path / "new\nline.npz")
 
 
 def test_missing_files_folders_and_pipes(tmp_path):
@@ -190,14 +188,12 @@ def test_a_full_or_read_only_disk_leaves_the_old_file_and_nothing_else(tmp_path,
 
     with monkeypatch.context() as patch:
         patch.setattr(os, call, refuse)
-        with pytest.raises(OSError, match="No space left on device.*run.npz"):
-            files.write(sample(), target)
+        refuse_call("No space left on device.*run.npz", files.write, sample(), target, error=OSError)
     assert target.read_bytes() == before and os.listdir(tmp_path) == ["run.npz"]
 
 
 def test_a_full_device_is_an_os_error():
-    with pytest.raises(OSError, match="No space left on device"):
-        files.write(sample(), "/dev/full")
+    refuse_call("No space left on device", files.write, sample(), "/dev/full", error=OSError)
 
 
 def test_stale_temporaries_are_swept_and_living_ones_are_not(tmp_path):
@@ -223,27 +219,18 @@ for i in range(10_000):
 """
 
 
-def killed_writers(tmp_path, times, seed=0):
-    """Kill a writer at random instants; return how often the file was then not whole."""
+def test_a_killed_writer_leaves_a_whole_file(tmp_path):
+    """It is killed at random instants."""
     target = tmp_path / "big.npz"
     files.write(Artifact("fnlkit.run/1", {"x": np.zeros(2_000_000)}), target)
-    broken = 0
-    for pause in np.random.default_rng(seed).uniform(0, 0.15, times):
+    for pause in np.random.default_rng(0).uniform(0, 0.15, 3):
         with subprocess.Popen([sys.executable, "-c", WRITER, str(target)], stdout=subprocess.PIPE) as process:
             process.stdout.readline()
             time.sleep(pause)
             process.send_signal(signal.SIGKILL)
             process.wait()
-        try:
-            x = files.read(target).arrays["x"]
-            broken += len(x) != 2_000_000 or not (x == x[0]).all()
-        except InputError:
-            broken += 1
-    return broken
-
-
-def test_a_killed_writer_leaves_a_whole_file(tmp_path):
-    assert killed_writers(tmp_path, 5) == 0
+        x = files.read(target).arrays["x"]
+        assert len(x) == 2_000_000 and (x == x[0]).all()
 
 
 def test_files_flow_through_pipes(tmp_path):
@@ -252,8 +239,6 @@ def test_files_flow_through_pipes(tmp_path):
     command = f'cat x.npz | "{sys.executable}" -c "{program}" | "{sys.executable}" -c "{program}" > y.npz'
     subprocess.run(command, shell=True, cwd=tmp_path, check=True)
     assert (tmp_path / "x.npz").read_bytes() == (tmp_path / "y.npz").read_bytes()
-    done = subprocess.run([sys.executable, "-c", program], stdin=subprocess.DEVNULL, capture_output=True, text=True)
-    assert "the pipe is empty" in done.stderr
 
 
 def test_arrays_of_the_user(tmp_path):
@@ -409,8 +394,7 @@ def test_damaged_samples_without_a_label_are_left_out(tmp_path):
     (tmp_path / "_unlabeled/0.bmp").write_bytes(_bmp(0)[:60])
     read = partial(new_samples, data, str(tmp_path), where=tmp_path / "cache", load=datasets.load, unlabeled=True)
     assert len(read(skip_damaged=True)[0]) == 5
-    with pytest.raises(InputError, match="0.bmp"):
-        read()[1][:]
+    refuse_call("0.bmp", lambda: read()[1][:])
 
 
 def test_a_folder_called_unknown_can_be_renamed(tmp_path):
@@ -434,22 +418,20 @@ def test_the_checksum_of_a_folder_separates_size_and_window(tmp_path):
     assert one.checksum != other.checksum
 
 
-@pytest.mark.parametrize("method", ["fedavg", "fedsums"])
-def test_a_full_disk_leaves_no_metrics_without_a_run_and_no_empty_folder(tmp_path, monkeypatch, method):
+def test_a_full_disk_leaves_no_metrics_without_a_run_and_no_empty_folder(tmp_path, monkeypatch):
     fed = fnlkit.estimate_noise(fnlkit.inject_noise(fnlkit.partition("digits", clients=2, say=None), say=None), say=None)
 
     def full(*args, **options):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(saving, "_replace", full)
-    with pytest.raises((InputError, OSError), match="No space left"):
-        fnlkit.train(fed, method, rounds=1, epochs=1, output=tmp_path / "run.pt", say=None)
     os.mkfifo(tmp_path / "pipe")
-    reader = os.open(tmp_path / "pipe", os.O_RDWR)
-    with pytest.raises((InputError, OSError), match="No space left"):
-        fnlkit.train(fed, method, rounds=1, epochs=1, output=tmp_path / "run.pt", metrics=tmp_path / "pipe", say=None)
+    reader, errors = os.open(tmp_path / "pipe", os.O_RDWR), {"error": (InputError, OSError)}
+    train = {"rounds": 1, "epochs": 1, "output": tmp_path / "run.pt", "say": None} | errors
+    for method in ("fedavg", "fedsums"):
+        refuse_call("No space left", fnlkit.train, fed, method, **train)
+        refuse_call("No space left", fnlkit.train, fed, method, metrics=tmp_path / "pipe", **train)
     os.close(reader)
     (tmp_path / "pipe").unlink()  # a pipe is no file of this run, and stays
-    with pytest.raises((InputError, OSError), match="No space left"):
-        fnlkit.export_review(fed, 0, tmp_path / "review", say=None)
+    refuse_call("No space left", fnlkit.export_review, fed, 0, tmp_path / "review", say=None, **errors)
     assert not [path for path in tmp_path.iterdir() if not path.name.startswith(".")]

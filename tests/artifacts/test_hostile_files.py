@@ -146,7 +146,7 @@ HOSTILE = {
     "32 dimensions": lambda: one(HEADER % ("<f8", f"({'1, ' * 32})"), bytes(8)),
     "more data than shape": lambda: one(HEADER % ("<f8", "(1,)"), bytes(800)),
     "texts of 2 GiB": lambda: one(HEADER % ("<U536870912", "(0,)")),
-    "60,000 members": lambda: zipped([(f"{i}.npy", b"") for i in range(60_000)]),
+    "1,000 members": lambda: zipped([(f"{i}.npy", b"") for i in range(1000)]),
     "65 members": lambda: plain(**{f"a{i}": np.zeros(1) for i in range(65)}),
     # code and objects
     "objects": lambda: plain(x=np.array([Payload()], object)),
@@ -436,11 +436,10 @@ def test_a_csv_of_too_many_entries_is_refused_before_it_is_parsed(tmp_path):
 
 def test_a_small_npz_that_would_fill_memory_is_read_from_the_disk_or_refused(tmp_path):
     path = tmp_path / "x.npz"
-    np.savez_compressed(path, x=np.zeros(2**25))
-    assert path.stat().st_size < 2**19
+    zeros, random = np.zeros(9 * 2**20), np.random.default_rng(0).integers(0, 256, 2**20, dtype=np.uint8)  # 72 and 1 MiB
+    np.savez_compressed(path, x=zeros)
     refuse_call("would unpack to", files.read_arrays, path)
-    random = np.random.default_rng(0).integers(0, 256, 2**21, dtype=np.uint8)
-    np.savez_compressed(path, x=np.zeros(2**24), y=random)  # 64 times its size: of the disk, not of memory
+    np.savez_compressed(path, x=zeros, y=random)  # 64 times its size: of the disk, not of memory
     arrays = large.open_arrays(path, decoded=tmp_path / "decoded")
     assert not isinstance(arrays["x"], np.ndarray) and float(arrays["x"][5:7].sum()) == 0
     assert np.array_equal(np.asarray(arrays["y"]), random)

@@ -73,20 +73,17 @@ def test_hand_made_messages_are_read():
 
 @pytest.mark.parametrize("data", BAD)
 def test_foreign_bytes_are_refused(data):
-    with pytest.raises(message.Unreadable):
-        message.decode(data)
+    refuse_call("", message.decode, data, error=message.Unreadable)
 
 
 @pytest.mark.parametrize("data", [b"", packed(b"[]"), packed(b'{"about": 3}'), packed(b"{" * 100_000)])
 def test_foreign_facts_are_refused(data):
-    with pytest.raises(message.Unreadable):
-        message.about_of(data)
+    refuse_call("", message.about_of, data, error=message.Unreadable)
 
 
 def test_a_header_of_another_size_is_not_parsed():
     assert message.decode(message.encode("x" * (message.MOST_TEXT - 100)))
-    with pytest.raises(message.Unreadable):
-        message.decode(message.encode("x" * message.MOST_TEXT))
+    refuse_call("", message.decode, message.encode("x" * message.MOST_TEXT), error=message.Unreadable)
 
 
 # ---- a run file with metadata of a wrong type is refused, and the message names the entry

@@ -8,10 +8,9 @@ import pytest
 from fnlkit import datasets
 from fnlkit.artifacts.federation import Federation
 from fnlkit.cli import group
-from fnlkit.core.errors import InputError
 from fnlkit.experiment import Experiment, Settings
 from fnlkit.simulate.partitioning import federation
-from tests.commands import fnlkit, shell, succeed
+from tests.commands import fnlkit, refuse_call, shell, succeed
 
 SAMPLES = np.random.default_rng(0).normal(size=(80, 3)).astype(np.float32)
 LABELS = np.arange(80) % 4
@@ -87,5 +86,4 @@ def test_a_command_without_input_is_refused(command, monkeypatch):
     monkeypatch.setattr(terminal, "isatty", lambda: True)
     for stdin in (None, terminal):
         monkeypatch.setattr("sys.stdin", stdin)
-        with pytest.raises(InputError, match="no FILE and nothing in the pipe"):
-            group.main(command.split(), standalone_mode=False)
+        refuse_call("no FILE and nothing in the pipe", group.main, command.split(), standalone_mode=False)

@@ -103,9 +103,8 @@ def test_help_names_all_options_and_describes_the_most_used(zoo):
 @pytest.mark.parametrize("command", ["methods", "info noisy.npz --json", "partition"])
 def test_a_closed_output_pipe_ends_with_sigpipe(command, zoo):
     """By SIGPIPE, as `seq 9999999 | head -1` ends, and without a word."""
-    process = subprocess.Popen(
-        [BIN / "fnlkit", *command.split()], cwd=zoo, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen([BIN / "fnlkit", *command.split()], cwd=zoo, env=ENVIRONMENT, **pipes)
     process.stdout.close()
     said = process.stderr.read().decode()
     process.stderr.close()
@@ -168,20 +167,15 @@ def test_watch_names_an_agreement(tmp_path):
     assert "agreement 0.5000" in succeed("fnlkit watch run.metrics.jsonl", tmp_path).stdout
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "hello\n",
-        "5\n",
-        '{"round": 1}\n',
-        '{"round": 1, "stage": "x", "accuracy": "high"}\n',
-        "\n",
-        "[" * 100000 + "\n",
-    ],
-)
+NO_ROW = ["hello", "5", "[]", "", "[" * 100000, '{"round": 1}', '{"round": 1, "stage": "x", "accuracy": "high"}']
+NO_ROW += [f'{{"stage": "a", "client_rounds": {value}}}' for value in ('{"a": 1}', "[1]")]
+
+
+@pytest.mark.parametrize("text", NO_ROW)
 def test_watch_refuses_other_files(text, tmp_path):
-    (tmp_path / "x.jsonl").write_text(text)
-    refuse("fnlkit watch x.jsonl", tmp_path, "line 1 is no row")
+    for number, before in enumerate(("", row(0, 0.5)), 1):
+        (tmp_path / "x.jsonl").write_text(f"{before}{text}\n")
+        refuse("fnlkit watch x.jsonl", tmp_path, f"line {number} is no row of a run")
 
 
 def test_the_lock_of_a_killed_run_is_ignored(tmp_path):
@@ -201,12 +195,3 @@ def test_missing_files_folders_and_strange_stages(tmp_path):
     assert "\x1b" not in done.stdout and "red" in done.stdout
     (tmp_path / "empty.jsonl").write_text("")
     assert "no round yet" in fnlkit("fnlkit watch empty.jsonl", tmp_path).stdout
-
-
-@pytest.mark.parametrize("row", ['{"stage": "a", "client_rounds": {}}', '{"stage": "a", "client_rounds": [1]}', "[]"])
-def test_watch_names_a_row_that_is_none_of_a_run(row, tmp_path):
-    (tmp_path / "x.metrics.jsonl").write_text(
-        '{"stage": "a", "client_rounds": 2, "accuracy": 0.5}\n' + row.replace("{}", '{"a": 1}') + "\n"
-    )
-    done = fnlkit("fnlkit watch x.metrics.jsonl", tmp_path)
-    assert done.returncode == 2 and "line 2 is no row of a run" in done.stderr

@@ -17,7 +17,7 @@ from fnlkit.experiment import Experiment
 from fnlkit.experiment.output import lock_output
 from fnlkit.federated.client.losses.correction import inverse_matrix, transition_matrix
 from fnlkit.simulate import noise, partitioning
-from tests.commands import BIN, ENVIRONMENT, LIMIT, call, fnlkit
+from tests.commands import BIN, ENVIRONMENT, LIMIT, call, fnlkit, refuse, succeed
 
 SHORT = "--rounds 2 --fraction 0.5 --epochs 1 --batch-size 60 --engine sequential"
 
@@ -39,8 +39,7 @@ def fed(tmp_path_factory):
 def test_the_rounds_of_the_command_line_beat_a_preset(preset, left_out, fed, tmp_path):
     run = tmp_path / "run.pt"
     options = "--rounds 8 --fraction 0.5 --epochs 1 --batch-size 60 --model mlp --augment none --engine sequential"
-    code, _, err = fnlkit(f"fnlkit train {fed} --preset {preset} {options} -o {run}", tmp_path)
-    assert code == 0, err
+    err = succeed(f"fnlkit train {fed} --preset {preset} {options} -o {run}", tmp_path).stderr
     assert f"--preset {preset}: {left_out} of the preset" in err
     shown = re.findall(r"(\d+) of (\d+) client-rounds, ", err)
     done = Run.read(str(run))
@@ -88,13 +87,13 @@ def test_an_interrupted_run_prints_the_command_that_resumes_it(sent, code, fed, 
     assert said.startswith(f"2 rounds are saved in {run}; continue with: fnlkit train ")
     assert {path.name for path in tmp_path.iterdir()} <= {"run.pt", "run.metrics.jsonl", "run.pt.lock"}
     before = run.read_bytes()
-    code, _, err = fnlkit(f"fnlkit {line}", tmp_path)  # without --resume
-    assert code == 2 and f"--resume {run}" in err.splitlines()[-1] and "--overwrite" in err.splitlines()[-1]
+    refuse(f"fnlkit {line}", tmp_path, f"--resume {run}", "--overwrite")  # without --resume
     assert run.read_bytes() == before
-    assert fnlkit(f"fnlkit {line} --rounds 1 --overwrite", tmp_path)[0] == 0 and len(Run.read(str(run)).history) == 1
+    succeed(f"fnlkit {line} --rounds 1 --overwrite", tmp_path)
+    assert len(Run.read(str(run)).history) == 1
     run.write_bytes(before)
-    code, _, err = fnlkit(said.partition("continue with: ")[2], tmp_path)
-    assert code == 0 and len([row for row in Run.read(str(run)).history if row["stage"] != "final"]) == 4
+    succeed(said.partition("continue with: ")[2], tmp_path)
+    assert len([row for row in Run.read(str(run)).history if row["stage"] != "final"]) == 4
 
 
 @pytest.mark.parametrize(
@@ -124,23 +123,20 @@ def test_links_to_one_file_share_a_lock(fed, tmp_path):
     (tmp_path / "run.pt").touch()
     (tmp_path / "link.pt").symlink_to(tmp_path / "run.pt")
     with lock_output(str(tmp_path / "run.pt")):
-        code, _, err = fnlkit(f"fnlkit train {fed} {SHORT} -o link.pt", tmp_path)
-        assert code == 2 and f"process {os.getpid()} is training into this file" in err
+        refuse(f"fnlkit train {fed} {SHORT} -o link.pt", tmp_path, f"process {os.getpid()} is training into this file")
     with lock_output(str(tmp_path / "shared.jsonl"), "--metrics"):
-        code, _, err = fnlkit(f"fnlkit train {fed} {SHORT} -o other.pt --metrics shared.jsonl", tmp_path)
-        assert code == 2 and "--metrics shared.jsonl: process" in err
-    code, _, err = fnlkit(f"fnlkit train {fed} {SHORT} -o other.pt --metrics ./other.pt", tmp_path)
-    assert code == 2 and "--metrics ./other.pt: -o names the same file" in err
+        refuse(f"fnlkit train {fed} {SHORT} -o other.pt --metrics shared.jsonl", tmp_path, "--metrics shared.jsonl: process")
+    same = "--metrics ./other.pt: -o names the same file"
+    refuse(f"fnlkit train {fed} {SHORT} -o other.pt --metrics ./other.pt", tmp_path, same)
     assert {p.name for p in tmp_path.iterdir()} == {"run.pt", "link.pt"}
     (tmp_path / "new.pt.lock").symlink_to(tmp_path / "run.pt")
-    code, _, err = fnlkit(f"fnlkit train {fed} {SHORT} -o new.pt", tmp_path)
-    assert code == 2 and "new.pt.lock is not a regular file" in err and not (tmp_path / "run.pt").read_bytes()
+    refuse(f"fnlkit train {fed} {SHORT} -o new.pt", tmp_path, "new.pt.lock is not a regular file")
+    assert not (tmp_path / "run.pt").read_bytes()
 
 
 def test_a_run_into_nowhere_leaves_nothing(fed, tmp_path):
     before = set(os.listdir("/dev"))
-    code, _, err = fnlkit(f"fnlkit train {fed} {SHORT} --rounds 1 -o /dev/null", tmp_path)
-    assert code == 0, err
+    succeed(f"fnlkit train {fed} {SHORT} --rounds 1 -o /dev/null", tmp_path)
     assert set(os.listdir("/dev")) == before and not list(tmp_path.iterdir())
 
 
@@ -251,9 +247,8 @@ def test_batch_norm_on_a_last_batch_of_one_gets_advice(place, tmp_path, capfd):
 @pytest.fixture(scope="module")
 def foreign(place):
     """A run of one's own network, as somebody else gets it: the code that it names would leave a mark."""
-    (place / "evilmod.py").write_text(
-        "import pathlib\nfrom mynets import build\npathlib.Path(__file__).with_name('imported').touch()\n"
-    )
+    mark = "import pathlib\npathlib.Path(__file__).with_name('imported').touch()\n"
+    (place / "evilmod.py").write_text(f"from mynets import build\n{mark}")
     run = place / "foreign.pt"
     assert call("train", place / "fed.npz", "--model", "evilmod:build", "-o", run, *OPTIONS) == 0
     sys.modules.pop("evilmod")

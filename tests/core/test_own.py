@@ -174,10 +174,8 @@ def test_a_mistake_in_a_part_is_one_line_that_names_it(mistake, folder):
     kind, _, rest = kind.partition("(")
     if text is not None:
         (folder / "my.py").write_text(text + "\n")
-    done = fnlkit(line(kind, f"my.py:part{'(' * bool(rest)}{rest}"), folder)
-    last = done.stderr.splitlines()[-1]
-    assert done.returncode == 2 and says in last and "internal error" not in last, done.stderr
-    assert "Traceback" not in done.stderr
+    done = refuse(line(kind, f"my.py:part{'(' * bool(rest)}{rest}"), folder, says)
+    assert says in done.stderr.splitlines()[-1] and "Traceback" not in done.stderr
 
 
 def test_exception_texts_of_user_components_stay_on_the_client(folder):
@@ -193,9 +191,8 @@ def test_the_key_of_a_sample_stays_on_the_client(folder):
 
 def test_a_step_without_a_name_is_refused_in_one_line_before_it_is_sent(folder):
     (folder / "my.py").write_text(ROWS.format("None").replace("model, step)", "model, lambda client, model, received: None)"))
-    done = fnlkit(line("method", "my.py:part") + " --engine workers --workers 1", folder)
-    last = done.stderr.splitlines()[-1]
-    assert done.returncode == 2 and "<lambda>" in last and "bind its parameters with functools.partial" in last, done.stderr
+    named = "<lambda>", "bind its parameters with functools.partial"
+    refuse(line("method", "my.py:part") + " --engine workers --workers 1", folder, *named)
 
 
 def test_unnamed_files_are_not_imported(folder):
@@ -270,8 +267,7 @@ def test_a_user_measures_each_evaluated_model(folder):
         "none": "has no 'none'",
         "balanced(p=1)": "has no parameter 'p'",
     }.items():
-        done = fnlkit(f"{TRAIN} --measure 'scores.py:{name}'", folder)
-        assert done.returncode == 2 and says in done.stderr.splitlines()[-1], done.stderr
+        refuse(f"{TRAIN} --measure 'scores.py:{name}'", folder, says)
     refuse(f"{TRAIN} --measure accuracy", folder, "write auto, holdout, or FILE.py:NAME")
 
 

@@ -2,13 +2,14 @@
 
 import gzip
 import os
+import re
 import unicodedata
-import wave
 import zlib
 
 import numpy as np
 import pytest
 from PIL import Image
+from scipy.io import wavfile
 
 import fnlkit
 from fnlkit import datasets
@@ -91,19 +92,15 @@ def test_fields_and_names_of_an_npz(tmp_path):
     ],
 )
 def test_an_npz_without_the_arrays_of_a_data_set_is_refused(tmp_path, changes, message):
-    with pytest.raises(InputError) as error:
-        load(npz(tmp_path / "d.npz", **changes))
-    assert message in str(error.value) and "d.npz" in str(error.value)
+    refuse_call(f"d.npz.*{re.escape(message)}", load, npz(tmp_path / "d.npz", **changes))
 
 
 # A copy of a repository: tests/datasets/test_places.py.
 @pytest.mark.parametrize("name", sorted({*places.PLACES} - {"crowdtruth", "fashion-mnist"}))
 def test_a_missing_data_set_names_the_remedy(name, tmp_path):
     assert not datasets.present(name)
-    with pytest.raises(InputError) as error:
-        load(name)
-    assert str(tmp_path / "cache") in str(error.value)
-    assert f"fnlkit data get {name}" in str(error.value) or "on request" in str(error.value)
+    refuse_call(str(tmp_path / "cache"), load, name)
+    refuse_call(f"fnlkit data get {name}|on request", load, name)
 
 
 @pytest.mark.parametrize(
@@ -118,9 +115,7 @@ def test_a_missing_data_set_names_the_remedy(name, tmp_path):
     ],
 )
 def test_no_such_data_set(name, message):
-    with pytest.raises(InputError) as error:
-        load(name)
-    assert message in str(error.value)
+    refuse_call(re.escape(message), load, name)
 
 
 def test_the_cache_folder(monkeypatch, tmp_path):
@@ -202,8 +197,7 @@ def test_image_folders(tmp_path):
     data = load(f'folder(path="{mixed}", size=16)')
     assert data.x_train.shape == (16, 16, 16, 3) and load(data.name).checksum == data.checksum
     (mixed / "apple" / "0.png").write_bytes(b"no image")
-    with pytest.raises(InputError, match="0.png: cannot be read as an image"):
-        _ = load(data.name).x_train
+    refuse_call("0.png: cannot be read as an image", lambda: load(data.name).x_train)
     (tmp_path / "empty").mkdir()
     refuse_call("at least 2", load, tmp_path / "empty")
 
@@ -229,13 +223,8 @@ def test_clothing1m_by_its_published_lists(tmp_path):
 
 
 def spoken(folder, word, name, frames):
-    folder = folder / word
-    folder.mkdir(parents=True, exist_ok=True)
-    with wave.open(str(folder / name), "wb") as clip:
-        clip.setnchannels(1)
-        clip.setsampwidth(2)
-        clip.setframerate(16000)
-        clip.writeframes(np.arange(frames, dtype="<i2").tobytes())
+    (folder / word).mkdir(parents=True, exist_ok=True)
+    wavfile.write(folder / word / name, 16000, np.arange(frames).astype("<i2"))
 
 
 def test_speech_commands_with_unknown_and_silence(tmp_path):
@@ -319,8 +308,8 @@ def test_class_folders_of_one_name_in_two_encodings_are_noted(tmp_path):
 
 @pytest.mark.parametrize("name", ["\x1b[31mred", "\u202ereversed", "x" * 300])
 def test_class_names_have_no_control_characters(tmp_path, name):
-    with pytest.raises(InputError, match="class name .* contains control characters or is longer than 200"):
-        load(npz(tmp_path / "d.npz", class_names=np.array(["a", name, "c", "d"])))
+    path = npz(tmp_path / "d.npz", class_names=np.array(["a", name, "c", "d"]))
+    refuse_call("class name .* contains control characters or is longer than 200", load, path)
 
 
 def test_spoken_digits_are_six_clients_with_450_recordings_of_one_speaker():

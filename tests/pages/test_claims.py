@@ -71,11 +71,7 @@ def test_named_tests_exist(page):
 
 def test_a_new_statement_is_found(tmp_path):
     page = tmp_path / "page.md"
-    page.write_text(
-        "# Title\n\nNothing leaves the site.\n\nA site has samples.\n\nA key is secret.\n<!-- limit -->\n", encoding="utf-8"
-    )
+    page.write_text("# Title\n\nNothing leaves the site.\n\nA site has samples.\n\nA key is secret.\n<!-- limit -->\n")
     assert unmarked(page) == ["Nothing leaves the site."]
-    page.write_text(
-        "Nothing leaves the site.\n<!-- test: tests/pages/test_claims.py::test_named_tests_exist -->\n", encoding="utf-8"
-    )
+    page.write_text("Nothing leaves the site.\n<!-- test: tests/pages/test_claims.py::test_named_tests_exist -->\n")
     assert unmarked(page) == []

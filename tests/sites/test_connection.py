@@ -14,7 +14,7 @@ import pytest
 
 from fnlkit.core.errors import InputError, WorkStopped
 from fnlkit.sites import connection, credentials, folders
-from tests.commands import LIMIT
+from tests.commands import LIMIT, refuse_call
 
 pytest.importorskip("cryptography", reason="certificates need Flower: pip install 'fnlkit[flower]'")
 
@@ -97,13 +97,10 @@ def test_other_servers_are_refused_and_a_missing_server_is_no_input_error(tmp_pa
         connection.test(address, ours / "ca.crt")
     with server() as address, pytest.raises(InputError, match="another program"):
         connection.test(address, ours / "ca.crt")
-    with pytest.raises(WorkStopped, match="does not answer"):
-        connection.test(address, ours / "ca.crt")
-    with pytest.raises(InputError, match=r"ca\.key"):
-        connection.test(address, ours / "ca.key")
+    refuse_call("does not answer", connection.test, address, ours / "ca.crt", error=WorkStopped)
+    refuse_call(r"ca\.key", connection.test, address, ours / "ca.key")
     for wrong in ("host", ":80", "host:", "host:eighty", "host:70000"):
-        with pytest.raises(InputError, match="HOST:PORT"):
-            connection.test(wrong, ours / "ca.crt")
+        refuse_call("HOST:PORT", connection.test, wrong, ours / "ca.crt")
 
 
 def start(folder, **programs):

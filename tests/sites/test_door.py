@@ -135,9 +135,8 @@ def test_a_site_gives_one_reply_to_one_message_of_an_audit(audited, tmp_path):
     site["y"][0] = (site["y"][0] + 1) % 10
     np.savez(tmp_path / "changed.npz", **site)
     deployed.nodes[101]["data"] = str(tmp_path / "changed.npz")
-    assert (
-        ask(deployed, audit.summarize, run="d" * 16) == "release" and "data changed" in lines(deployed)[-1]["told"]["refused"]
-    )
+    assert ask(deployed, audit.summarize, run="d" * 16) == "release"
+    assert "data changed" in lines(deployed)[-1]["told"]["refused"]
     # An agreement in between does not make the site forget the message.
     deployed.agree(audits=2)
     assert ask(deployed, audit.summarize, run="e" * 16) == first

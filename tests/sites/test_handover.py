@@ -12,10 +12,9 @@ import pytest
 
 from fnlkit import datasets
 from fnlkit.artifacts import saving
-from fnlkit.core.errors import InputError
 from fnlkit.sites import folders, identity, samples
 from fnlkit.sites import project as projects
-from tests.commands import refuse, succeed
+from tests.commands import refuse, refuse_call, succeed
 
 NEEDS = "certificates need Flower: pip install 'fnlkit[flower]'"
 
@@ -38,19 +37,16 @@ def site(project, tmp_path):
 
 @pytest.mark.parametrize("name", ["..", "-rf", "../evil", "a/b", "a b", "a\nb", "$(id)", "", "own", "CA", "x" * 41, "Köln"])
 def test_names_that_are_options_paths_or_code_are_refused(name):
-    with pytest.raises(InputError, match="`name`"):
-        identity.check_names([name], 1)
+    refuse_call("`name`", identity.check_names, [name], 1)
     identity.check_names(["Bonn", "site-1", "a.b_c"], 3)
-    with pytest.raises(InputError, match="different"):
-        identity.check_names(["bonn", "Bonn"], 2)
+    refuse_call("different", identity.check_names, ["bonn", "Bonn"], 2)
 
 
 @pytest.mark.parametrize(
     "text", ["$(touch X):8123", "a b", "-x", "host:0", "host:65536", "host:٣", "host:", ":80", "a..b", "h;x", ""]
 )
 def test_addresses_that_are_no_host_and_port_are_refused(text):
-    with pytest.raises(InputError, match="expected a host"):
-        identity.parse_address(text)
+    refuse_call("expected a host", identity.parse_address, text)
     assert identity.parse_address("server.example.org") == ("server.example.org", 8000)
     assert identity.parse_address("10.0.0.7:9092") == ("10.0.0.7", 9092)
 
@@ -99,8 +95,7 @@ def test_links_in_the_folder_are_refused_and_their_targets_unchanged(name, site,
 def test_a_foreign_program_in_the_folder_is_refused(site, project):
     (site / "bin").mkdir()
     (site / "bin/fnlkit").write_text("#!/bin/sh\n")
-    with pytest.raises(InputError, match="bin/fnlkit"):
-        folders.join(site, project.parent / "ours.npz")
+    refuse_call("bin/fnlkit", folders.join, site, project.parent / "ours.npz")
 
 
 @pytest.mark.parametrize("name", ["Bonn.key", "own.key", "memory/privacy.key", "memory/reviewed.npz", "review/decisions.csv"])
@@ -108,8 +103,7 @@ def test_keys_memory_and_decisions_do_not_come_with_the_folder(name, site, proje
     """A coordinator that sends `memory/privacy.key` knows the draws that protect the site's labels."""
     (site / name).parent.mkdir(exist_ok=True)
     (site / name).write_text("of somebody else")
-    with pytest.raises(InputError, match=f"{name.partition('/')[0]}.*not joined"):
-        folders.join(site, project.parent / "ours.npz")
+    refuse_call(f"{name.partition('/')[0]}.*not joined", folders.join, site, project.parent / "ours.npz")
     if name == "Bonn.key":  # without its public key, it cannot be kept
         return
     settings = tomllib.loads((site / "site.toml").read_text())
@@ -217,6 +211,5 @@ def test_systemd_starts_the_site_as_the_user_who_joined_after_the_network(projec
 @pytest.mark.parametrize(("folder", "problem"), [("a\nExecStart=x", "control character"), ('a "quoted" folder', "quotes")])
 def test_a_folder_that_systemd_or_flower_cannot_read_is_refused(folder, problem, project, tmp_path):
     site = shutil.copytree(project / "sites/Bonn", tmp_path / folder)
-    with pytest.raises(InputError, match=problem):
-        folders.join(site, project.parent / "ours.npz")
+    refuse_call(problem, folders.join, site, project.parent / "ours.npz")
     assert not (site / "start.sh").exists()

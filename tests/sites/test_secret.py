@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from fnlkit.core.errors import InputError
 from fnlkit.experiment import Experiment, Settings
 from fnlkit.sites.site import ledger
+from tests.commands import refuse_call
 from tests.experiment.test_experiment import problem
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fnlkit[flower]'")
@@ -150,16 +150,14 @@ def test_an_update_that_is_too_long_or_weighs_too_much_stays():
     ({"aggregator": "median"}, "compares the clients' models"), ({"optimizer": "scaffold"}, "reads each client's model"),
 ])  # fmt: skip
 def test_what_needs_single_replies_is_refused_before_a_project_is_written(more, why, place, tmp_path):
-    with pytest.raises(InputError, match=why):
-        Deployed(place, tmp_path, **({"method": "fedavg", "protect": "secagg"} | more))
+    refuse_call(why, Deployed, place, tmp_path, **{"method": "fedavg", "protect": "secagg"} | more)
 
 
 def test_cohorts_too_small_to_hide_a_client_are_refused():
-    with pytest.raises(InputError, match="real sites"):
-        Experiment(*problem(), Settings(method="fedavg", model="mlp(hidden=4)", rounds=1, fraction=1.0, protect="secagg"),
-                   engine="sequential").run()  # fmt: skip
-    with pytest.raises(InputError, match="`fraction`"):
-        Experiment(*problem(), Settings(method="fedavg", rounds=1, fraction=0.01, protect="secagg"), engine="sequential")
+    simulated = Settings(method="fedavg", model="mlp(hidden=4)", rounds=1, fraction=1.0, protect="secagg")
+    refuse_call("real sites", Experiment(*problem(), simulated, engine="sequential").run)
+    small = Settings(method="fedavg", rounds=1, fraction=0.01, protect="secagg")
+    refuse_call("`fraction`", Experiment, *problem(), small, engine="sequential")
 
 
 def test_a_site_that_masks_answers_nothing_else(place, tmp_path, capsys):
@@ -183,8 +181,7 @@ def test_a_failing_site_is_named_without_its_error_text(broken, place, tmp_path,
         return answer(message, context)
 
     deployed.grid.app = other
-    with pytest.raises(TooManyLost, match=r"site-1: (failed|its site cannot be opened): \w+"):
-        deployed.train()
+    refuse_call(r"site-1: (failed|its site cannot be opened): \w+", deployed.train, error=TooManyLost)
     assert deployed.grid.left and not any(CANARY.encode() in each for each in deployed.grid.left)
     deployed.grid.app = answer
     assert deployed.train().finished

@@ -10,9 +10,10 @@ import torch
 
 from fnlkit import datasets
 from fnlkit.artifacts.run import Run
-from fnlkit.core.errors import InputError, WorkStopped
+from fnlkit.core.errors import WorkStopped
 from fnlkit.federated.client.measuring import reply_held_out_agreement
 from fnlkit.sites.site.preview import describe_data
+from tests.commands import refuse_call
 from tests.sites.deployed import CANARY, Deployed
 
 EVERY = ("label-wave(window=1, patience=1)", "best-holdout", "nes(patience=1)")
@@ -42,13 +43,11 @@ def test_sites_choose_what_a_simulation_chooses(select, held, tmp_path, capsys):
     deployed = Deployed(held, tmp_path, "fedavg", select=select, rounds=5, lr=0.5)
     run, plain = Run.read(str(deployed.train() and deployed.options["output"])), deployed.simulated(held_out=True)
     printed = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
-    assert [row.get(run.meta["selection"]["column"]) for row in printed] == counted(
-        run
-    )  # the agreement or changes of each round
+    column = run.meta["selection"]["column"]
+    assert [row.get(column) for row in printed] == counted(run)  # the agreement or changes of each round
     assert counted(run) == counted(plain) and run.meta["selection"] == plain.meta["selection"]
     assert torch.equal(run.weights, plain.weights)
     assert torch.equal(run.selection.get("last", run.weights), plain.selection.get("last", plain.weights))
-    column = run.meta["selection"]["column"]
     assert run.traffic.sent[column] == plain.traffic.sent[column]
 
 
@@ -100,11 +99,9 @@ def test_a_site_that_does_not_count_is_left_out(held, tmp_path, monkeypatch, cap
 
 
 def test_selections_that_sites_refuse(held, place, tmp_path, capsys):
-    with pytest.raises(InputError, match="epsilon"):
-        Deployed(held, tmp_path / "a", "feddpcont(epsilon=50)", select="best-holdout")
+    refuse_call("epsilon", Deployed, held, tmp_path / "a", "feddpcont(epsilon=50)", select="best-holdout")
     deployed = Deployed(place, tmp_path / "b", "fedavg", select="best-holdout")
-    with pytest.raises(WorkStopped):
-        deployed.train()
+    refuse_call("", deployed.train, error=WorkStopped)
     assert "has none; give it test samples" in capsys.readouterr().err
     assert not (tmp_path / "b/run.pt").exists()
 

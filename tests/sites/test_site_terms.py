@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from fnlkit.artifacts import message
-from fnlkit.core.errors import InputError, WorkStopped
+from fnlkit.core.errors import WorkStopped
 from fnlkit.federated.client.failure import CODES
 from fnlkit.federated.client.training import Fit
 from fnlkit.federated.engines.flower import messages
@@ -22,7 +22,7 @@ from fnlkit.methods.feddpcont import release_labels
 from fnlkit.sites import flower_app, identity, project
 from fnlkit.sites.server import roster, training
 from fnlkit.sites.site import opening as site_module
-from tests.commands import refuse, succeed
+from tests.commands import refuse, refuse_call, succeed
 from tests.sites.deployed import RUN, Deployed, about, gather, lines, request, sent, told, write_keys
 
 
@@ -88,8 +88,7 @@ def test_a_site_runs_only_agreed_settings(change, name, place, tmp_path, capsys,
     agreed = deployed.project
     settings = agreed.settings | change.get("settings", {})
     deployed.project = replace(agreed, **change | {"settings": settings})
-    with pytest.raises(WorkStopped, match=rf"3 of 3 sites .*did not agree.*\b{name}\b"):
-        deployed.train()
+    refuse_call(rf"3 of 3 sites .*did not agree.*\b{name}\b", deployed.train, error=WorkStopped)
     site_log = capsys.readouterr().err
     assert f"another {name} than" in site_log and not any(record.exc_info for record in caplog.records)
     assert [line["failure"] for line in lines(deployed)] == [["terms", name]]
@@ -208,8 +207,7 @@ def test_the_reason_of_a_failing_site_stays_in_its_own_log(content, place, tmp_p
     if content is not None:
         path.write_bytes(content)
     deployed.nodes[101]["data"] = str(path)
-    with pytest.raises(WorkStopped, match="1 of 3 sites .*site-1: its site cannot be opened: InputError"):
-        deployed.train()
+    refuse_call("1 of 3 sites .*site-1: its site cannot be opened: InputError", deployed.train, error=WorkStopped)
     server, site = capsys.readouterr()
     assert "secret.npz" in site and "secret" not in server and "cannot be opened: InputError" in server
     assert lines(deployed)[0]["failure"] == ["setup", "InputError"] and lines(deployed)[0]["run"] == ""
@@ -228,8 +226,7 @@ def test_the_servers_data_is_checked_before_sites_are_waited_for(place, tmp_path
     deployed = Deployed(place, tmp_path, "fedavg")
     deployed.grid.get_nodes = None  # nobody is asked
     deployed.options |= {"server_data": str(tmp_path / "none.npz")}
-    with pytest.raises(InputError, match="none.npz"):
-        deployed.train()
+    refuse_call("none.npz", deployed.train)
 
 
 def test_the_servers_data_have_test_samples_of_the_classes_of_the_project(place, tmp_path):
@@ -244,8 +241,7 @@ def test_the_servers_data_have_test_samples_of_the_classes_of_the_project(place,
     }
     for name, (content, reason) in cases.items():
         np.savez(tmp_path / f"{name}.npz", **content)
-        with pytest.raises(InputError, match=re.escape(reason)):
-            training._read_test_set(str(tmp_path / f"{name}.npz"), project_)
+        refuse_call(re.escape(reason), training._read_test_set, str(tmp_path / f"{name}.npz"), project_)
     y = {part: 9 - arrays[part] for part in ("y_train", "y_test")}
     np.savez(tmp_path / "turned.npz", **arrays | y | {"class_names": np.array([*"9876543210"])})
     assert np.array_equal(training._read_test_set(str(tmp_path / "turned.npz"), project_)[1], arrays["y_test"])
@@ -267,8 +263,7 @@ def saying(deployed, changes):
 def test_a_number_of_samples_beyond_the_bound_is_refused(samples, place, tmp_path, capsys):
     deployed = Deployed(place, tmp_path, "fedavg")
     saying(deployed, {101: {"samples": samples}})
-    with pytest.raises(WorkStopped, match="site-1"):
-        deployed.train()
+    refuse_call("site-1", deployed.train, error=WorkStopped)
     assert len(capsys.readouterr().out) < 1000
 
 
@@ -386,8 +381,7 @@ def test_a_key_is_a_number(place, tmp_path, capsys):
     assert run.finished and not run.rejected and "node 99: its key SHA256:" in server and not (tmp_path / "x").exists()
     saying(deployed, {102: {"client": 0}})
     (tmp_path / "run/run.pt").unlink()
-    with pytest.raises(WorkStopped, match="site-2;.* site-2: claims to be client 0"):
-        deployed.train()
+    refuse_call("site-2;.* site-2: claims to be client 0", deployed.train, error=WorkStopped)
 
 
 @pytest.mark.parametrize("given", [2, "twice", "text"])
@@ -412,19 +406,15 @@ def test_every_entry_of_a_project_is_checked(place, tmp_path):
     }.items():  # fmt: skip
         for value in values:
             path.write_text(json.dumps(right | {name: value}))
-            with pytest.raises(InputError, match={"names": "name|key", "sums_epsilon": "epsilon"}.get(name, name.rstrip("s"))):
-                project.read(path)
+            refuse_call({"names": "name|key", "sums_epsilon": "epsilon"}.get(name, name.rstrip("s")), project.read, path)
     for name in ("names", "shape", "classes", "mean", "std", "kind", "keys", "tasks", "settings"):
         path.write_text(json.dumps({key: value for key, value in right.items() if key != name}))
-        with pytest.raises(InputError, match=f"{name} is missing"):
-            project.read(path)
+        refuse_call(f"{name} is missing", project.read, path)
     for settings in ({"method": "none such"}, {"lr": -1.0}, {"other": 1}):
         path.write_text(json.dumps(right | {"settings": right["settings"] | settings}))
-        with pytest.raises(InputError, match="none such|lr|other"):
-            project.task_of(project.read(path), "train")
+        refuse_call("none such|lr|other", project.task_of, project.read(path), "train")
 
 
 def test_a_project_of_an_earlier_version_is_refused_with_the_command_that_writes_it_again(tmp_path):
     (tmp_path / "pyproject.toml").write_text('[tool.flwr.app.config]\nmethod = "fedavg"\n')
-    with pytest.raises(InputError, match=r"a project of fnlkit 0.2; write it again with `fnlkit flower-app`"):
-        project.read(tmp_path / "pyproject.toml")
+    refuse_call(r"a project of fnlkit 0.2; write it again with `fnlkit flower-app`", project.read, tmp_path / "pyproject.toml")

@@ -14,6 +14,10 @@ import numpy as np
 import pytest
 import torch
 
+from fnlkit import datasets
+from fnlkit.artifacts.federation import Federation
+from fnlkit.estimators import run_estimator
+
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fnlkit[flower]'")
 
 import flwr.supercore.cli  # noqa: E402
@@ -21,7 +25,6 @@ from flwr.supercore.constant import TaskType  # noqa: E402
 from flwr.supercore.superexec.executor import subprocess_executor  # noqa: E402
 from flwr.supercore.superexec.executor.types import ExecutionSpec  # noqa: E402
 
-from fnlkit import datasets
 from fnlkit.core.errors import InputError, WorkStopped
 from fnlkit.experiment import Settings
 from fnlkit.federated.client.losses.correction import forward_given
@@ -31,7 +34,7 @@ from fnlkit.federated.server.clients import TooManyLost
 from fnlkit.sites import flower_app, project
 from fnlkit.sites.server import flower, roster, tasks, training
 from fnlkit.sites.site import door, ledger
-from tests.commands import fnlkit, refuse, succeed
+from tests.commands import fnlkit, refuse, refuse_call, succeed
 from tests.sites.deployed import CANARY, NUMBER, Deployed
 
 METHODS = [
@@ -75,12 +78,10 @@ def test_a_stopped_server_resumes(place, tmp_path, capsys):
 def test_too_few_sites_are_no_success(place, tmp_path, capsys):
     deployed = Deployed(place, tmp_path, "fedavg", min_replies=0.6)
     del deployed.nodes[101]
-    with pytest.raises(WorkStopped, match="1 of 3 sites did not come within 0 s: site-1"):
-        deployed.train()
+    refuse_call("1 of 3 sites did not come within 0 s: site-1", deployed.train, error=WorkStopped)
     deployed = Deployed(place, tmp_path / "again", "fedavg", min_replies=0.7)
     gone, push = deployed.nodes[101], deployed.lose(101, kind="train")
-    with pytest.raises(TooManyLost, match="site-1: its node did not reply.*then run the same command$"):
-        deployed.train()
+    refuse_call("site-1: its node did not reply.*then run the same command$", deployed.train, error=TooManyLost)
     deployed.grid.push_messages = push
     deployed.nodes[205] = gone  # restarted, it has another number
     assert deployed.train().finished
@@ -164,8 +165,7 @@ def test_no_canary_in_a_whole_run(place, tmp_path, capsys):
 def test_a_misconfigured_site_sends_only_a_code(change, place, tmp_path, capsys):
     deployed = Deployed(place, tmp_path, "fedavg")
     deployed.nodes[101] |= change
-    with pytest.raises(WorkStopped, match="1 of 3 sites"):
-        deployed.train()
+    refuse_call("1 of 3 sites", deployed.train, error=WorkStopped)
     assert not _has_canary(b"".join(deployed.grid.left))
 
 
@@ -176,8 +176,7 @@ def test_a_value_in_a_message_imports_and_reads_nothing_at_a_site(transition, pl
     monkeypatch.syspath_prepend(tmp_path)
     loss = functools.partial(forward_given, transition=transition.format(evil))
     deployed = Deployed(place, tmp_path, "fedavg")
-    with pytest.raises((TooManyLost, InputError)):
-        _round_of(deployed, Fit(loss=loss, epochs=1))
+    refuse_call("", _round_of, deployed, Fit(loss=loss, epochs=1), error=(TooManyLost, InputError))
     assert not (tmp_path / "imported").exists()
 
 
@@ -186,15 +185,13 @@ def test_the_settings_of_a_deployment_import_nothing(changed, place, tmp_path, m
     (tmp_path / "evil.py").write_text("import pathlib\npathlib.Path(__file__).with_name('imported').touch()\n")
     monkeypatch.syspath_prepend(tmp_path)
     deployed = Deployed(place, tmp_path, "fedavg")
-    with pytest.raises(InputError, match="evil:x"):
-        project.task_of(replace(deployed.project, settings=deployed.project.settings | changed), "train")
+    refuse_call("evil:x", project.task_of, replace(deployed.project, settings=deployed.project.settings | changed), "train")
     assert not (tmp_path / "imported").exists()
 
 
 def test_a_loss_that_reads_a_file_at_the_sites_is_refused_when_the_project_is_written(place, tmp_path):
     np.savetxt(tmp_path / "T.csv", np.full((10, 10), 0.1), delimiter=",")
-    with pytest.raises(InputError, match="`loss`"):
-        Deployed(place, tmp_path, "fedavg", loss=f"forward(transition='{tmp_path}/T.csv')")
+    refuse_call("`loss`", Deployed, place, tmp_path, "fedavg", loss=f"forward(transition='{tmp_path}/T.csv')")
 
 
 def enter(path, *rounds):
@@ -211,8 +208,7 @@ def test_a_changed_ledger_is_refused(tmp_path):
     lines = path.read_text().splitlines()
     for changed in (lines[:1] + lines[2:], [*lines[:1], lines[1].replace('"bytes": 8', '"bytes": 7'), lines[2]]):
         path.write_text("\n".join(changed) + "\n")
-        with pytest.raises(InputError, match="line 2 is not a message that fnlkit wrote"):
-            enter(path)
+        refuse_call("line 2 is not a message that fnlkit wrote", enter, path)
 
 
 def test_an_incomplete_last_line_of_the_log_is_ignored(tmp_path):
@@ -257,8 +253,7 @@ def test_a_project_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     (tmp_path / "empty").mkdir()
     monkeypatch.setattr(flower_app.saving, "write_bytes", full)
     for name in ("new", "empty"):
-        with pytest.raises(OSError, match="No space"):
-            flower_app.write_project(tmp_path / name, described)
+        refuse_call("No space", flower_app.write_project, tmp_path / name, described, error=OSError)
     assert [path.name for path in tmp_path.iterdir()] == ["empty"] and not any((tmp_path / "empty").iterdir())
     monkeypatch.undo()
     flower_app.write_project(tmp_path / "empty", described)
@@ -271,8 +266,7 @@ def test_the_end_of_flowers_program_is_no_error_unless_it_has_a_code(monkeypatch
     monkeypatch.setattr(flwr.supercore.cli, "flower_superexec", lambda: sys.exit(0))
     api.superexec([], print)
     monkeypatch.setattr(flwr.supercore.cli, "flower_superexec", lambda: sys.exit(3))
-    with pytest.raises(WorkStopped, match="code 3"):
-        api.superexec([], print)
+    refuse_call("code 3", api.superexec, [], print, error=WorkStopped)
 
 
 def test_processes_of_messages_are_forked_and_others_are_started(monkeypatch):
@@ -295,3 +289,30 @@ def test_processes_of_messages_are_forked_and_others_are_started(monkeypatch):
         subprocess_executor.subprocess = start
     assert [words[0] for words in forked] == ["flwr-clientapp"] and "token-1" in forked[0] and "7" in forked[0]
     assert [words[0] for words in started] == ["flwr-serverapp"]
+
+
+# ---- the steps of estimates as messages of the engine `flower`: the results of sequential, to the last bit
+SITES, SIZE = 3, 50
+WARM_UP = {"rounds": 2, "fraction": 1.0, "model": "mlp(hidden=8)", "standardize": "none", "min_replies": 1.0}
+
+
+def federation():
+    digits, rng = datasets.load("digits"), np.random.default_rng(2)
+    order = rng.permutation(len(digits.y_train))[: SITES * SIZE]
+    given = digits.y_train[order].copy()
+    given[:15] = (given[:15] + 1) % 10
+    x = digits.x_train[order]
+    about = {"statistics": (digits.mean, digits.std), "observed": True}
+    data = datasets.dataset.Dataset("all", "image", given, given[:0], digits.class_names, lambda: (x, x[:0]), **about)
+    offsets = np.arange(SITES + 1) * SIZE
+    return Federation("all", 10, offsets, np.arange(len(given)), given), data
+
+
+@pytest.mark.parametrize("estimator", ["em(folds=2)", "lid(k=5)"])
+def test_an_estimate_as_messages_of_flower_equals_sequential(estimator):
+    found = [
+        run_estimator(*federation(), estimator, form="federated", warm_up=WARM_UP, engine=engine)
+        for engine in ("flower", "sequential")
+    ]
+    assert found[0][1] == found[1][1]
+    assert all(np.array_equal(values, found[1][0][name]) for name, values in found[0][0].items())
