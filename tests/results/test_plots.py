@@ -254,7 +254,8 @@ def test_figures_without_data_are_refused(tmp_path, run, judged):
         ("issues", federation, "no sample has been judged"),
         ("noise", federation, "no estimated noise levels"),
         ("transition", replace(federation, true=None), "no transition"),
-        ("accuracy", replace(plain, history=[]), "resume="),
+        ("accuracy", replace(plain, history=[], finished=False), "resume="),
+        ("accuracy", replace(plain, history=[]), "no test or held-out samples"),
         (
             "estimates",
             replace(judged, extra={"estimate_client_level": judged.extra["estimate_client_level"]}),

@@ -78,6 +78,11 @@ def _curves(runs, across, place, facet, wide, *, stages=False):
         if len(scored):
             value = "" if full is None else str(evaluation.deciding_settings(run).get(full))
             facets.setdefault(value, {}).setdefault(label, []).append((run, scored))
+    if not facets and all(run.finished for run in runs):
+        raise InputError(
+            "no run was evaluated: it had no test or held-out samples; `fnlkit.partition(holdout=0.2)` gives some, and over "
+            "real sites the server's data"
+        )
     if not facets:
         raise InputError(f"no run has an evaluation with {name} yet; continue with `fnlkit.train(resume=...)`")
     title = ", ".join(dict.fromkeys(data_set(run.meta.get("dataset")) for run in runs))
