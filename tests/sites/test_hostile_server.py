@@ -32,7 +32,7 @@ def test_scores_of_samples_reveal_all_samples(monkeypatch):
 
 def test_classifiers_of_an_audit_reveal_a_value_only_without_the_limit(monkeypatch):
     """Counts in steps of five are thresholds, which need many classifiers; a site answers one."""
-    monkeypatch.setattr(hostile_server, "SIZES", (4, 200))
+    monkeypatch.setattr(hostile_server, "SIZES", (4, 100))
     _, values, (answered, refused) = cells_of("classifiers of an audit", monkeypatch)
     assert values == [0, 0] and answered <= 4 and refused >= 2
     monkeypatch.setattr(audit, "RUNS", 10**6)
