@@ -75,10 +75,10 @@ _OTHERS = (".csv", ".tsv", ".txt", ".json", ".jsonl", ".xlsx", ".parquet", ".htm
 
 def must_differ(outputs: dict[str, str | None], *inputs: str | None) -> None:
     """Raise if an output, {option: file}, would overwrite an input file or another output."""
+    read = [file for file in inputs if file and file != "-" and os.path.isfile(file)]
     for option, path in outputs.items():
-        for file in inputs if path not in (None, "-") else ():
-            if file not in (None, "-") and os.path.isfile(file) and os.path.isfile(path) and os.path.samefile(file, path):
-                raise InputError(f"{option} {path} is also the input file; choose another name")
+        if path and path != "-" and os.path.isfile(path) and any(os.path.samefile(file, path) for file in read):
+            raise InputError(f"{option} {path} is also the input file; choose another name")
     outputs_of_runs.must_differ(outputs)
 
 
