@@ -70,6 +70,7 @@ def new_samples(
     InputError
         If the samples do not match the data set.
     """
+    say = say or (lambda note: None)
     wanted, kind = tuple(like.x_train.shape[1:]), like.kind
     if is_manifest(source) and (like.table or kind != "vector" or source.startswith("manifest")):
         names, x = _of_table(like, _open_table(like, source, skip_damaged, where, say), wanted, unlabeled, say)
@@ -87,11 +88,10 @@ def new_samples(
         raise InputError(f"{display_path(source)}: {kind} samples of {x.shape[1:]}; the samples of {like.name} are {wanted}")
     if kind == "image" and len(x) and (known := getattr(like, "range", None)):
         x, converted = match_scale(x, like.dtype, known, display_path(source))
-        if converted and say is not None:
+        if converted:
             say(converted)
-    if say is not None:
-        for note in note_scale(like, x):
-            say(note)
+    for note in note_scale(like, x):
+        say(note)
     return names, x
 
 
@@ -102,8 +102,7 @@ def _open_table(like, source, skip_damaged, where, say):
             manifest.roles[role] = known[role]
     manifest.reading["skip_damaged"] |= skip_damaged
     for note in manifest.drop_damaged(where):
-        if say is not None:
-            say(note)
+        say(note)
     return manifest
 
 
@@ -113,7 +112,7 @@ def _of_folder(like, source, wanted, skip_damaged, say):
     if skip_damaged:
         damaged = find_damaged(samples, pixels=_scales_of(like).get("pixels", ""))
         samples = [file for file in samples if str(file) not in damaged]
-        for note in note_damaged(damaged) if say is not None else ():
+        for note in note_damaged(damaged):
             say(note)
     if not samples:
         raise InputError(f"{display_path(source)}: no image or wav file among {len(others):,} files")
@@ -121,7 +120,7 @@ def _of_folder(like, source, wanted, skip_damaged, say):
         raise InputError(f"{display_path(source)}: contains images or sounds; the samples of {like.name} are {like.kind}s")
     if like.kind == "image":
         kind, read = reader(samples, size=wanted[0] if wanted[0] == wanted[1] else 0, **_scales_of(like))
-        for note in note_pages(samples) if say is not None else ():
+        for note in note_pages(samples):
             say(note)
     else:
         kind, read = reader(samples, seconds=wanted[0] / like.sample_rate)
@@ -192,12 +191,12 @@ def _of_table(like, found, wanted, unlabeled, say):
         found.reading["size"] = wanted[0]
     if like.kind == "image":
         found.reading |= {name: value for name, value in _scales_of(like).items() if not found.reading[name]}
-        for note in note_pages([found.paths[row] for row in rows]) if say is not None else ():
+        for note in note_pages([found.paths[row] for row in rows]):
             say(note)
     if like.kind == "wave" and not found.reading["seconds"]:
         found.reading["seconds"] = wanted[0] / like.sample_rate
     names, x = found.ids(), found.samples([rows], like.table, wanted)[0]
-    if say is not None and like.table:
+    if like.table:
         for note in columns.note_unseen(like.table, found.table, rows, "rows") + columns.note_codes(found.table, like.table):
             say(note)
     return [names[row] or f"row {found.table.rows[row]}" for row in rows], x
