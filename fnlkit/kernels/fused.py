@@ -173,11 +173,9 @@ class FusedCohort:
         self.theta = self._spread(theta)
         self.start = self.theta.copy()
         self.velocity = np.zeros_like(self.theta)
-        self.layers, memory, places = self.kernel.layers_of(self.net, self.order.shape[2])
-        self.memory = (
-            _aligned(len(self.theta), memory, real),
-            np.zeros((len(self.theta), self.order.shape[2], places), np.int32),
-        )
+        rows, batch = len(self.theta), self.order.shape[2]
+        self.layers, memory, places = self.kernel.layers_of(self.net, batch)
+        self.memory = _aligned(rows, memory, real), np.zeros((rows, batch, places), np.int32)
         self.scratch: list[Scratch] = []  # of each thread
         self.targets = Targets(np.zeros(0, np.int64), np.zeros((0, 0), real), np.zeros(0, real), 0.0)
         self.descent = self._descent(steps, theta)
@@ -279,16 +277,11 @@ class FusedCohort:
         """
         ahead, steps, size = then or (who[:0], at[:0], 0)
         results = self._results(len(ahead), size)
-        if len(ahead) == len(who) and (ahead == who).all():
-            every, first, begin, end = who, at, steps, steps + 1
-        else:
-            every = np.union1d(who, ahead)
-            now, later = np.isin(every, who), np.isin(every, ahead)
-            begin = np.zeros(len(every), np.int64)
-            begin[now] = at + 1
-            begin[later] = steps
-            first, end = begin - now, begin + later
-        self._advance(False, every, first, begin, end, self.augment, slopes, results)
+        now, later, begin = np.zeros((3, len(self.order)), np.int64)
+        now[who], later[ahead], begin[who], begin[ahead] = 1, 1, at + 1, steps
+        every = np.flatnonzero(now | later)
+        ranges = [each[every] for each in (begin - now, begin, begin + later)]
+        self._advance(False, every, *ranges, self.augment, slopes, results)
         return results
 
     def _advance(self, train, who, first, begin, end, augment, slopes, results, theta=None, memory=None):

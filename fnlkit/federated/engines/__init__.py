@@ -132,7 +132,9 @@ def choose(network: Network, clients: Sequence[Client], workers: int = 0) -> tup
     """
     if network.device.type != "cpu":
         return "stacked", f"the cohort trains at once on {network.device}"
-    form = _fused_form(network.module, clients)
+    from fnlkit.models.parts import fused_form
+
+    form = fused_form(network.module, clients[0].samples.shape, clients[0].inputs.image) if clients else None
     if form and network.precision != "bf16":
         name = form[0] if form[0] != "pair" else f"a pair of {form[1][0]}"
         return "fused", f"{name} on the CPU has compiled training"
@@ -144,10 +146,3 @@ def choose(network: Network, clients: Sequence[Client], workers: int = 0) -> tup
     if (workers or cores) > 1 and hasattr(os, "fork") and network.parameters_count >= 200_000:
         return "workers", f"{workers} processes" if workers else f"one process on each of {cores} cores"
     return "sequential", f"{network.parameters_count:,} weights on {cores} core{'s' * (cores > 1)}"
-
-
-def _fused_form(module, clients):
-    """Describe a network for compiled training; None if it cannot be compiled."""
-    from fnlkit.models.parts import fused_form
-
-    return fused_form(module, clients[0].samples.shape, clients[0].inputs.image) if clients else None
