@@ -64,7 +64,7 @@ from fnlkit.results.tidy import write_tidy
 @click.option("--confusion", is_flag=True, help="Also print confusion matrices of predictions and of training labels.")
 @trust_option
 @click.option("-o", "--output", default=None, metavar="FILE.npz", callback=takes_file,
-              help="Also write confusion matrices and all records as arrays.")  # fmt: skip
+              help="Also write confusion matrices and all records as arrays; - writes nothing else.")  # fmt: skip
 def command(
     runs: tuple[str, ...], as_json: bool, by: str | None, baseline: str | None, pivot: str | None, show: str, tidy: str | None,
     each: str, latex: bool, confusion: bool, output: str | None, **options: Any,
@@ -106,6 +106,8 @@ def command(
         return
     if output:
         result.save(output)
+    if output == "-":  # stdout has the arrays alone
+        return
     if as_json:
         for row in rows:
             sys.stdout.write(json.dumps(row) + "\n")

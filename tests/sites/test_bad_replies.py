@@ -50,14 +50,20 @@ def tamper(patch, audited, module, name, change):
     patch.setattr(module, name, tampered)
 
 
-def test_counts_that_are_no_ranges_are_refused_in_an_evaluation(audited, tmp_path, monkeypatch, capsys):
+def test_counts_that_no_samples_have_are_refused_in_an_evaluation(audited, tmp_path, monkeypatch, capsys):
     deployed, run = Judged(audited, tmp_path, "evaluate"), str(tmp_path / "run.pt")
     deployed.run(task="train", output=run)
-    with monkeypatch.context() as patch:
-        tamper(patch, audited, private_counts, "reply_tested", lambda reply: reply | {"wrong": reply["wrong"] + 1})
-        found = deployed.run(run=run)
-    assert found["covers"] == [f"site-{k}" for k in range(SITES) if k != HOSTILE]
-    assert "no ranges" in found["lost"][f"site-{HOSTILE}"]
+    for change, reason in (
+        (lambda reply: reply | {"wrong": reply["wrong"] + 1}, "no ranges"),
+        (lambda reply: {name: 1000 * counts for name, counts in reply.items()}, "above 60"),  # outvotes all other sites
+        (lambda reply: reply | {"wrong": reply["wrong"][1:]}, "expected (11,)"),
+        (lambda reply: {"tested": reply["tested"]}, "lacks 'wrong'"),
+    ):
+        with monkeypatch.context() as patch:
+            tamper(patch, audited, private_counts, "reply_tested", change)
+            found = deployed.run(run=run, output=str(tmp_path / reason))
+        assert found["covers"] == [f"site-{k}" for k in range(SITES) if k != HOSTILE]
+        assert reason in found["lost"][f"site-{HOSTILE}"]
     # The steps that were finished with the bad reply are not used again.
     again = deployed.run(run=run, output=str(tmp_path / "again"))
     assert again["lost"] == {} and again["samples"] == 60 * SITES

@@ -19,6 +19,7 @@ from fnlkit.federated.client.client import ClientList
 from fnlkit.federated.client.failure import Failure
 from fnlkit.federated.client.inputs import Inputs
 from fnlkit.federated.client.network import Model, nothing
+from fnlkit.federated.server.admission import Malformed, convert
 from fnlkit.federated.server.clients import Ask
 from fnlkit.federated.server.records import nbytes
 from fnlkit.sites.server.roster import MOST_TRIES, SILENT
@@ -135,7 +136,7 @@ class Remote:
         broadcast, scatter : dict of Tensor
             As for fnlkit.federated.server.clients.Clients.round, with an entry of `scatter` for each of `ids`.
         sides : dict of str to int, optional
-            Numbers of all sides of the declared replies. Default: sides are not compared.
+            Numbers of all sides of the declared replies. Default: neither sides nor limits are compared.
         model : Model, optional
             Sent to each site. Default: none.
         """
@@ -154,7 +155,7 @@ class Remote:
         while missing:
             replies, again = clients.engine.run(request.part(missing)), []
             for j, reply in zip(missing, replies, strict=True):
-                arrays, reason = _arrays_of(reply, declared, sides)
+                arrays, reason = _arrays_of(reply, declared, sides, view.sizes[j])
                 reason = reason or check(ids[j], arrays)
                 if not reason:
                     received[ids[j]] = arrays
@@ -173,10 +174,16 @@ class Remote:
         return {k: received[k] for k in ids if k in received}
 
 
-def _arrays_of(reply, declared, sides):
+def _arrays_of(reply, declared, sides, samples):
     """Read ({name: array}, reason why a reply is not as declared, or "")."""
     if isinstance(reply, Failure):
         return {}, str(reply)
+    if sides:
+        try:
+            known = convert(reply, frozenset(declared), declared, None, samples=samples, **sides)
+        except Malformed as error:
+            return {}, str(error)
+        return {name: values.numpy() for name, values in known.items()}, ""
     if set(reply) != set(declared):
         return {}, "its reply has names or values that the step does not declare"
     arrays = {name: np.asarray(values) for name, values in reply.items()}
@@ -186,6 +193,4 @@ def _arrays_of(reply, declared, sides):
             return {}, f"{name!r} has entries that are not finite {sent.dtype}"
         if values.ndim != len(sent.shape or ()):
             return {}, f"{name!r} has {values.ndim} sides"
-        if sides and (values.shape != tuple(sides[side] for side in sent.shape) or (sent.low == 0 and (values < 0).any())):
-            return {}, f"{name!r} has another shape than declared, or numbers below 0"
     return arrays, ""
