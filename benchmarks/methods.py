@@ -83,26 +83,24 @@ def serve(model, rounds):
     from fnlkit.simulate import noise, partitioning
 
     compile_kernels()
-    passes = None
+    passes = Passes()
     data = samples(model)
     clients = 100 if model == "mlp" else 20
     whole = partitioning.federation(data, clients=clients, scheme="iid", public=80 / len(data.y_train))
     federation = noise.inject(whole, "clients(rho=0.6, tau=0.5)", seed=0)
     for line in sys.stdin:
         method, counted = line.split()
-        passes = passes or (Passes() if counted == "True" else None)
-        if passes is not None:
-            passes.on = counted == "True"
+        passes.on = counted == "True"
         words = {"rounds": rounds, "batch_size": 10, "momentum": 0.5, "eval_every": 10, **WORDS[model]}
         experiment = Experiment(federation, data, Settings(method=method, **words), engine="auto", workers=1)
-        passed, began = passes.count if passes else 0, time.process_time()
+        passed, began = passes.count, time.process_time()
         experiment.run()
         seconds = time.process_time() - began
         notes = [n for n in experiment.clients.notes if "fused:" in n or "stacked:" in n or n.startswith("engine")]
         visits = experiment.clients.traffic.client_rounds * (clients if "pooled" in registry.needs(method) else 1)
         networks = 2 if "pair" in registry.needs(method) else 1
         found = {"seconds": seconds, "visits": visits * networks, "notes": notes}
-        found["passes"] = passes.count - passed if passes else 0
+        found["passes"] = passes.count - passed
         print(json.dumps(found), file=sys.stderr, flush=True)
 
 
