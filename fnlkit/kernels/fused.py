@@ -280,8 +280,8 @@ class FusedCohort:
         now, later, begin = np.zeros((3, len(self.order)), np.int64)
         now[who], later[ahead], begin[who], begin[ahead] = 1, 1, at + 1, steps
         every = np.flatnonzero(now | later)
-        ranges = [each[every] for each in (begin - now, begin, begin + later)]
-        self._advance(False, every, *ranges, self.augment, slopes, results)
+        first, begin, end = (each[every] for each in (begin - now, begin, begin + later))
+        self._advance(False, every, first, begin, end, self.augment, slopes, results)
         return results
 
     def _advance(self, train, who, first, begin, end, augment, slopes, results, theta=None, memory=None):
