@@ -110,8 +110,17 @@ def noisy(tmp_path_factory):
     return folder / "noisy.npz"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def few_trees():
+    yield from ten_trees()
+
+
+@pytest.fixture(scope="module")
+def few_trees_of_a_module():
+    yield from ten_trees()
+
+
+def ten_trees():
     """Models that a site trains of its own table have ten trees: for tests that are about other models."""
     from fnlkit.audits.site import own_model
 

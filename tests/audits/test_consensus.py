@@ -352,7 +352,7 @@ def test_the_judgment_has_a_probability_for_each_class():
 
 
 @pytest.fixture(scope="module")
-def audited(few_trees):
+def audited(few_trees_of_a_module):
     data, federation = people(np.random.default_rng(3))
     return federation, audit(federation, data)
 

@@ -89,8 +89,8 @@ def reread(run, folder):
 
 # All methods replay their program in tests/methods/test_methods.py, and memories are stored by name. These methods have one of
 # each kind: labels and rows, whole numbers, state, a model per client, a pair, models at the server, sums of visits to all
-# clients, a public set, and clients of their own.
-REMEMBERED = {"fedcorr", "selfie", "feddpcont", "local", "coteaching", "fedreda", "fedem", "rhfl", "centralized"}
+# clients, a public set, clients of their own, and booleans with a number of visits.
+REMEMBERED = {"fedcorr", "selfie", "feddpcont", "local", "coteaching", "fedreda", "fedem", "rhfl", "centralized", "feddiv"}
 CASES = [("fedavg", "feddyn(alpha=0.1)", "uniform"), ("fedavg", "fedprox", "power-of-choice(d=4)")] + [
     pytest.param(method, "fedavg", "uniform", marks=() if method in REMEMBERED else pytest.mark.slow) for method in IN_SESSION
 ]

@@ -11,6 +11,7 @@ import fnlkit
 from fnlkit.core import registry
 from fnlkit.core.errors import InputError
 from fnlkit.evidence import head as heads
+from fnlkit.evidence import label_model
 from fnlkit.evidence.gaussian import softmax
 from fnlkit.evidence.linear import Head, Scaling
 from fnlkit.experiment.network import network_of
@@ -319,3 +320,14 @@ def test_blocks_of_clients_give_the_weights_of_the_sequential_engine():
     assert (together.labels["corrected"] == plain.labels["corrected"]).mean() > 0.999
     assert (together.predicted["test"] == plain.predicted["test"]).mean() > 0.995
     assert together.meta.keys() == plain.meta.keys()
+
+
+def test_odds_reach_the_share_of_right_labels():
+    counts = np.array([[30.0, 5, 5], [2, 40, 3], [1, 1, 20]])
+    by_class = np.array([[10.0, 5, 5], [0, 0, 1]])
+    odds = label_model.fit_odds(counts, np.array([18.0, 0]), by_class)
+    common = label_model.common_matrix(counts)
+    for k, right in enumerate((18.0, 0)):
+        share = (right + 3 * 90 / 107) / (by_class[k].sum() + 3)
+        np.testing.assert_allclose(label_model.likelihood(common, odds[[k]], np.arange(CLASSES), np.zeros(CLASSES, int)).T,
+                                   naive_matrix(common, share, by_class[k]), atol=1e-8)  # fmt: skip

@@ -14,6 +14,7 @@ from fnlkit.federated.client.client import Batch
 from fnlkit.federated.client.losses import (
     adjusted_distilled,
     consistent,
+    label_learning,
     logit_adjusted,
     near_centroids,
     self_regularized,
@@ -295,6 +296,20 @@ def test_noisy_clients_of_the_toy_are_found():
     noisy = next(step.report["noisy_clients"] for step in steps if "noisy_clients" in step.report)
     assert noisy[::2].mean() > noisy[1::2].mean() + 0.3
     assert [step.stage for step in steps].count("warm-up") == 10
+
+
+# ---- FedELC
+def test_labels_go_against_their_own_gradient():
+    logits, labels, y = drawn(5, C), drawn(5, C, seed=2).requires_grad_(), torch.tensor([0, 1, 2, 1, 0])
+    share = {"class_share": torch.full((C,), 1 / 3, dtype=torch.float64)}
+    batch = Batch(y=y, rows={"label_logits": labels.detach()}, state=share, received={"noisy": torch.tensor(1.0)})
+    values, rows = label_learning(logits, batch, alpha=0.5, beta=0.2, rate=2.0)
+    p, s = logits.softmax(-1), labels.softmax(-1)
+    kl, entropy = (p * (p.log() - s.log())).sum(-1), -(p * p.log()).sum(-1)
+    torch.testing.assert_close(values, (kl + 0.2 * entropy).detach() / C, rtol=1e-12, atol=0)
+    loss = (kl / C + 0.5 * F.cross_entropy(labels, y, reduction="none")).sum()
+    (gradient,) = torch.autograd.grad(loss, labels)
+    torch.testing.assert_close(rows["label_logits"], (labels - 2.0 * gradient).detach(), rtol=0, atol=1e-12)
 
 
 # ---- RoFL

@@ -105,7 +105,7 @@ def messages_of_sites():
         (lambda first: {}, ""),
         (lambda first: {"columns": np.zeros((5, 2))}, "columns"),
         (lambda first: {"class_columns": np.zeros((2, 2, 0))}, "class_columns"),
-        (lambda first: {"counts": first["counts"] * 1000}, "samples"),
+        (lambda first: {"counts": first["counts"] * 1000}, "the counts sum to"),
         (lambda first: {"sums": first["sums"] * 1e6}, "class sum"),
     ],
 )

@@ -71,7 +71,7 @@ def test_the_commands_of_the_page_find_the_noisy_site(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def mailed(few_trees, tmp_path_factory):
+def mailed(few_trees_of_a_module, tmp_path_factory):
     """A folder with all files of an audit, and its result."""
     place = tmp_path_factory.mktemp("mail")
     write(place, 200)

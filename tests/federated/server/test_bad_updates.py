@@ -118,7 +118,7 @@ def test_aggregation_weights_must_be_positive(federation, weight):
     fed.rollback()
 
 
-def test_a_round_that_lost_too_many_is_as_if_never_asked(federation):
+def test_a_round_that_lost_too_many_is_as_if_never_asked(federation, monkeypatch):
     fed, model = federation
     fed.commit()
     before, rounds, refused = [c.y.clone() for c in fed.members], fed.rounds, len(fed.rejected)
@@ -129,6 +129,8 @@ def test_a_round_that_lost_too_many_is_as_if_never_asked(federation):
     assert all(torch.equal(c.y, y) for c, y in zip(fed.members, before, strict=True))
     said = fed.round(COHORT, model, FIT)
     assert said.ids.tolist() == COHORT
+    monkeypatch.setattr(fed, "min_replies", 0.25)
+    assert fed.round(COHORT, model, FIT, partial(spoil, kind="nan", bad=(0, 1, 4))).ids.tolist() == [2]
 
 
 def poison(client, model, received):
