@@ -121,7 +121,7 @@ def _hold_lock(path):
     """
     from filelock import FileLock
 
-    lock = FileLock(path, timeout=_LONGEST_WAIT)
+    lock = FileLock(path, timeout=_LONGEST_WAIT, mode=0o600)
     with contextlib.suppress(OSError, NotImplementedError), _note_if_slow("waiting for another process that compiles"):
         lock.acquire()
     try:

@@ -96,9 +96,9 @@ def sparse(path, *, claimed=(ROWS, WIDTH), kind="fnlkit.embeddings/1"):
     np.lib.format.write_array_header_1_0(head, {"descr": "<f4", "fortran_order": False, "shape": claimed})
     size = len(head.getvalue()) + 4 * ROWS * WIDTH
     small = {"kind": np.array(kind), "meta": np.array(json.dumps({"dataset": "photos"})), "sha256": np.array("ab" * 32)}
-    entries, at = [], 0
+    entries, at, (*first, last) = [], 0, [(name, member(array)) for name, array in small.items()]
     with open(path, "wb") as handle:
-        for name, content in [*((name, member(array)) for name, array in small.items()), ("embeddings", None)]:
+        for name, content in [*first, ("embeddings", None), last]:
             length, crc = (size, 0) if content is None else (len(content), zlib.crc32(content))
             local = packing._local(f"{name}.npy", crc, length, at)
             handle.write(local + (head.getvalue() if content is None else content))

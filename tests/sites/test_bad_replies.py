@@ -1,6 +1,7 @@
 """A site whose reply cannot be right is named and left out; the task ends with the other sites."""
 
 import functools
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,9 +15,9 @@ from fnlkit.audits.site import judging, summaries
 from fnlkit.audits.site import private as noisy_site
 from fnlkit.audits.site.samples import Samples
 from fnlkit.core.declarations import Sent
-from fnlkit.federated.client import private_counts
+from fnlkit.federated.client import private_counts, scaling
 from fnlkit.federated.server.admission import Malformed, convert, least_of
-from fnlkit.sites.server import scale
+from fnlkit.sites.server import scale, tasks
 from tests.sites.deployed import CANARY, SITES, Judged
 
 HOSTILE = 1
@@ -163,3 +164,12 @@ def test_one_site_cannot_move_the_scale_of_all(odd, refused):
     replies = {k: moments([0.1 * k, 1, -1]) for k in range(3)} | {7: odd}
     assert set(scale.implausible(replies)) == ({7} if refused else set())
     assert scale.implausible({0: moments(0), 7: odd}) == {}  # of two sites, none is the usual one
+
+
+def test_a_site_that_is_odd_beside_the_remaining_ones_is_left_out():
+    lost, replies = {}, dict(enumerate(map(moments, (1e12, 1e12, 1e6, 1, 1))))
+    remote = SimpleNamespace(ask_all=lambda *_, **__: replies, lose=lost.__setitem__, must_remain=lambda *_: None, present=[])
+    project = SimpleNamespace(sites=5, names="abcde")
+    task = SimpleNamespace(settings=SimpleNamespace(min_replies=0.4), project=project)
+    covered, _ = tasks._ask_once(remote, task, None, scaling.SENDS, {}, scale.implausible)
+    assert covered == ["d", "e"] and set(lost) == {0, 1, 2}

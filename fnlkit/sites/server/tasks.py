@@ -206,9 +206,10 @@ def _run_audit(remote, task, options):
 def _ask_once(remote, task, step, declared, sides, implausible, model=None):
     """Run the only step of a task at all sites: (names of the sites that replied, their arrays (N, ...))."""
     replies = remote.ask_all(0, step, remote.present, declared, sides=sides, model=model)
-    for k, reason in implausible(replies).items():
-        remote.lose(k, reason)
-        del replies[k]
+    while odd := implausible(replies):  # without the oddest sites, others can stand out
+        for k, reason in odd.items():
+            remote.lose(k, reason)
+            del replies[k]
     remote.must_remain(len(replies), least_of(task.settings.min_replies, task.project.sites))
     arrays = {name: np.stack([reply[name] for reply in replies.values()]) for name in declared}
     return [task.project.names[k] for k in replies], arrays

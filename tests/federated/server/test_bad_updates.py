@@ -129,8 +129,10 @@ def test_a_round_that_lost_too_many_is_as_if_never_asked(federation, monkeypatch
     assert all(torch.equal(c.y, y) for c, y in zip(fed.members, before, strict=True))
     said = fed.round(COHORT, model, FIT)
     assert said.ids.tolist() == COHORT
+    fed.commit()
     monkeypatch.setattr(fed, "min_replies", 0.25)
     assert fed.round(COHORT, model, FIT, partial(spoil, kind="nan", bad=(0, 1, 4))).ids.tolist() == [2]
+    fed.rollback()
 
 
 def poison(client, model, received):
