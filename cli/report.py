@@ -20,6 +20,7 @@ from fnlkit.cli.plumbing import (
     trust_option,
 )
 from fnlkit.core.errors import InputError
+from fnlkit.results.evaluation import is_scored
 
 
 @click.command()
@@ -48,7 +49,7 @@ def command(runs: tuple[str, ...], dataset: str | None, ledger: str | None, trus
     saving.write_bytes([shown.encode()], output)
     if output != "-":
         console().print(printable(f"wrote {output}; open it in a browser"), style="dim", soft_wrap=True)
-        if runs[0] != "-":
+        if runs[0] != "-" and any(map(is_scored, result.runs)):
             suggest("plot", *runs[:3], "-o", "curves.png")
 
 

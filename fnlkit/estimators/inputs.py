@@ -197,10 +197,11 @@ class EstimatorInputs:
                     "place; write `backbone`, which each client can run"
                 )
             backbone = "pixels" if values <= MOST_PIXELS else f"pca(dim={min(MOST_PIXELS, len(self.labels))})"
-            self.say(
-                f"neighbors are searched among {backbone} of {self.dataset.name}; a pretrained network (`backbone=SPEC`) finds "
-                "far more wrong labels on photographs"
-            )
+            if self.dataset.kind == "image":
+                self.say(
+                    f"neighbors are searched among {backbone} of {self.dataset.name}; a pretrained network (`backbone=SPEC`) "
+                    "finds far more wrong labels on photographs"
+                )
             self._embeddings = embed(self.dataset, backbone)
         rows = self._rows(self._embeddings, "embeddings", "the program that made them")
         if rows.shape[1] < 1:

@@ -242,19 +242,20 @@ def clients_of(
     data: TrainingData,
     network: Network,
     plan: Plan,
-    key: PrivacyKey,
+    privacy_key: str | os.PathLike[str] | bytes | None,
     engine: str,
     engine_options: dict[str, Any],
     scale: Scale | None = None,
-) -> Clients:
-    """Open a session with all clients of a run.
+) -> tuple[Clients, PrivacyKey]:
+    """Open a session with all clients of a run, and read its key; a missing key is created last, after all refusals.
 
     Parameters
     ----------
     data : TrainingData
     network : fnlkit.federated.client.network.Network
     plan : fnlkit.experiment.plan.Plan
-    key : PrivacyKey
+    privacy_key : str, os.PathLike, bytes or None
+        As for `privacy_key_of`.
     engine : str
     engine_options : dict
     scale : Scale or None
@@ -262,13 +263,14 @@ def clients_of(
     """
     federation, settings = data.federation, plan.settings
     sends = dict(plan.sends)
-    notes = [*data.notes, key.note, _single_client_rounds(settings, len(federation))]
     if scale is None and getattr(network.module, "raw_images", False):
         scale = unscaled(data.shape[0] if data.image else 0)
     if scale is None:
         tokens = data.dataset.kind == "vector" and looks_up(network.module)
         scale = scale_of(federation, data.dataset, data.train, settings.standardize, tokens=tokens)
     inputs = Inputs(data.image, scale.mean, scale.std, network.dtype, str(network.device))
+    key = privacy_key_of(plan, privacy_key)
+    notes = [*data.notes, key.note, _single_client_rounds(settings, len(federation))]
     if scale.from_clients and data.dataset.kind == "vector":
         notes.append(
             "vectors are scaled by feature: each client sent count, sum and sum of squares of its samples once "
@@ -303,7 +305,7 @@ def clients_of(
         clients.commit()
     for note in filter(None, notes):
         clients.note(note)
-    return clients
+    return clients, key
 
 
 def _single_client_rounds(settings, clients):

@@ -84,8 +84,7 @@ class Experiment:
         facts = RunFacts(cohort, data.federation.classes, self.network, sites, len(self.measured), len(held_out))
         plan.check(facts, self.opt)
         self.initial_server_state = memory.server_state(self.opt)
-        key = assembly.privacy_key_of(plan, privacy_key)
-        self.clients = assembly.clients_of(data, self.network, plan, key, engine, engine_options, scale)
+        self.clients, key = assembly.clients_of(data, self.network, plan, privacy_key, engine, engine_options, scale)
         self.inputs = self.clients.inputs
         if settings.warmup_head and "folds" not in plan.needs:  # each training of auto trains a head
             head = warm_head(self.federation, dataset, settings, self.network, make=Experiment, device=self.device)

@@ -157,7 +157,10 @@ class FusedCohort:
             raise InputError(f"`order` must contain positions 0 ... {len(x) - 1} or -1, found {span}")
         self.kernel, self.classes, self.width = _MODULES[single[0]], shape_of(single)[-1], width
         self.size, inputs = theta.shape[1] // self.networks, widths_of(single)[-2]
-        self.units = self.classes + (self.size - count // self.networks) // (inputs + 1)
+        more = self.size - count // self.networks
+        if more % (inputs + 1):
+            raise InputError(f"`theta` has {more:,} weights after those of the network, no linear layer of {inputs:,} inputs")
+        self.units = self.classes + more // (inputs + 1)
         self.inner: Any = slice(None)  # positions of the kernel's weights
         if self.units > self.classes:  # both last layers are one layer of the kernel: the weights of both, then the biases
             end = self.size - (self.units - self.classes) * (inputs + 1)

@@ -156,6 +156,11 @@ def score_name(run: "Run") -> str:
     return "agreement" if not truer and any("agreement" in row for row in run.history) else "accuracy"
 
 
+def is_scored(run: "Run") -> bool:
+    """Whether a run has an evaluation."""
+    return any("accuracy" in row or "agreement" in row for row in run.history)
+
+
 def late_score(history: list[dict[str, Any]], name: str = "accuracy") -> float | None:
     """Mean score of the evaluations in the last fifth of a run's client-rounds.
 

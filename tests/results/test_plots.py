@@ -103,6 +103,12 @@ def test_runs_without_a_common_stretch_are_drawn_one_by_one(run):
     assert points == sum("accuracy" in row for row in [*first.history, *late]) and not axis.collections
 
 
+def test_a_run_without_evaluation_does_not_decide_about_the_score(run):
+    agreed = [{name.replace("accuracy", "agreement"): value for name, value in row.items()} for row in run.history]
+    figure = drawn([replace(run, history=agreed), replace(run, history=[])], "accuracy")
+    assert "agreement" in figure.axes[0].get_ylabel().lower()
+
+
 def test_groups_that_differ_only_in_files_are_separate_curves(run):
     """Two files of the same name, two versions of a file, and a file whose name matplotlib would leave out of the legend."""
 

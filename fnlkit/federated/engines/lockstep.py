@@ -101,7 +101,7 @@ class Lockstep:
     def train(self) -> torch.Tensor:
         """Train locally: weights (K, P); rows are written back to the clients."""
         results = self._forward(self.groups[0]) if self.groups else None
-        following = [*self.groups[1:], None]
+        following = [*self.groups[1:], None][: len(self.groups)]  # none without epochs
         for group, index, y, after in zip(self.groups, self.index, self.y, following, strict=True):
             results = self._step(group, index, y, results, after)
         self.rows.write_back()

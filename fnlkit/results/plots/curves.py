@@ -58,7 +58,8 @@ def _megabytes(run, row):
 
 
 def _curves(runs, across, place, facet, wide, *, stages=False):
-    name, groups, facets = common_score(map(evaluation.score_name, runs)), evaluation.distinct(runs), {}
+    scored = [run for run in runs if evaluation.is_scored(run)] or runs
+    name, groups, facets = common_score(map(evaluation.score_name, scored)), evaluation.distinct(runs), {}
     if differing(runs):
         raise InputError(
             "the runs measured agreement with different held-out labels, so that their curves cannot be compared; plot them "
@@ -74,10 +75,10 @@ def _curves(runs, across, place, facet, wide, *, stages=False):
     else:  # runs of a recipe: the row has one name
         labels = [_row(run, len(regimes) > 1 and full != "regime") for run in runs]
     for run, label in zip(runs, labels, strict=True):
-        scored = np.array([(place(run, row), 100 * row[name]) for row in run.history if name in row])
-        if len(scored):
+        points = np.array([(place(run, row), 100 * row[name]) for row in run.history if name in row])
+        if len(points):
             value = "" if full is None else str(evaluation.deciding_settings(run).get(full))
-            facets.setdefault(value, {}).setdefault(label, []).append((run, scored))
+            facets.setdefault(value, {}).setdefault(label, []).append((run, points))
     if not facets and all(run.finished for run in runs):
         raise InputError(
             "no run was evaluated: it had no test or held-out samples; `fnlkit.partition(holdout=0.2)` gives some, and over "

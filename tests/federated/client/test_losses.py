@@ -403,6 +403,12 @@ def test_a_class_that_vanishes_in_single_precision_is_brought_back(loss):
     assert away_from_uniform(logits.log_softmax(-1)).item() == pytest.approx((900 + math.log(2)) / 4 - math.log(4))
 
 
+def test_the_reverse_cross_entropy_has_a_gradient_at_surely_wrong_predictions():
+    logits = torch.tensor([[-20.0, 0.0]], requires_grad=True)
+    robust.symmetric_cross_entropy(logits, Batch(y=torch.tensor([0])), alpha=0.0).sum().backward()
+    torch.testing.assert_close(logits.grad[0, 0], torch.tensor(-4 * math.exp(-20.0)), rtol=1e-4, atol=0)
+
+
 def test_classes_are_drawn_by_inversion():
     prior = torch.tensor([0.25, 0.0, 0.5, 0.25])
     draws = torch.tensor([0.0, 0.2499, 0.25, 0.7499, 0.75, 0.99999])

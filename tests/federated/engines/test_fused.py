@@ -113,6 +113,8 @@ def test_a_pair_in_steps_trains_as_its_networks_alone():
             F.cross_entropy(logits.movedim(-1, 1), labels, reduction="none").mean(-1).sum().backward()
             results = cohort.backward(who, at, logits.grad.numpy(), then=following)
     np.testing.assert_allclose(cohort.weights.reshape(4, -1), alone, rtol=1e-12, atol=1e-12)
+    with pytest.raises(InputError, match="no linear layer of 5 inputs"):
+        FusedCohort(single, np.zeros((2, fused_parameters(single) + 7)), x, order, descent)
 
 
 @given(data=st.data())

@@ -14,7 +14,7 @@ from fnlkit import datasets
 from fnlkit.artifacts import ledger
 from fnlkit.core.errors import InputError
 from fnlkit.estimators.judgment import add_judgment
-from fnlkit.experiment import Experiment, Settings
+from fnlkit.experiment import Experiment, Settings, assembly
 from fnlkit.federated import privacy
 from fnlkit.federated.client.training import Fit
 from fnlkit.federated.engines.sequential import Sequential
@@ -343,3 +343,15 @@ def test_feddpcont_trains_with_the_debiased_distribution():
         client.samples, client.y, client.given = torch.zeros(2000, toy.FEATURES, dtype=torch.float64), labels, labels.clone()
     run = toy.program("feddpcont(epsilon=0.81)", fed, model, rounds=1, fit=Fit(epochs=1, batch_size=1000), fraction=0.1)
     assert next(run).report["prior"] == pytest.approx(shares, abs=0.05)
+
+
+def test_a_refused_scale_leaves_no_new_key(tmp_path, monkeypatch):
+    def refuse(*arguments, **more):
+        raise InputError("no scale")
+
+    monkeypatch.setattr(assembly, "scale_of", refuse)
+    digits = datasets.load("digits")
+    with pytest.raises(InputError, match="no scale"):
+        Experiment(federation(digits, clients=4), digits, Settings(method="feddpcont(epsilon=2)"), engine="sequential",
+                   privacy_key=str(tmp_path / "new.key"))  # fmt: skip
+    assert not list(tmp_path.iterdir())

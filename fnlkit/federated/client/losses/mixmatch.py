@@ -55,8 +55,9 @@ def mixmatch(
     mate = batch.partner[..., None, None]
     mixed = torch.lerp(targets.gather(-3, mate.expand_as(targets)), targets, share[..., None])
     labeled = torch.where(share >= 0.5, sure, sure.gather(-2, mate[..., 0].expand_as(sure))).to(logp)  # (..., B, 2)
-    present = labeled.mean(-2, keepdim=True)
-    weight, rest = labeled / present.clamp_min(1e-12), (1 - labeled) * (unlabeled / (1 - present).clamp_min(1e-12))
+    absent = 1 - labeled
+    weight = labeled / labeled.mean(-2, keepdim=True).clamp_min(1e-12)
+    rest = absent * (unlabeled / absent.mean(-2, keepdim=True).clamp_min(1e-12))
     squares = mse_loss(logp.exp(), mixed, reduction="none").mean(-1)
     prior = away_from_uniform(logp, -3)  # (..., 2)
     values = rest * squares - weight * (mixed * logp).sum(-1) + prior[..., None, :]
