@@ -85,6 +85,8 @@ def command(
     grouped = latex or by is not None or pivot is not None
     if output and (grouped or len(runs) > 1):
         raise InputError(f"-o {output} writes the arrays of a single run; redirect a table with > FILE")
+    if output == "-" and (as_json or confusion):
+        raise InputError("-o - writes the arrays alone to stdout; leave out --json and --confusion, or name a file")
     if latex and as_json:
         raise InputError("--json and --latex exclude each other; choose one")
     if pivot is not None and by is None:
@@ -106,7 +108,7 @@ def command(
         return
     if output:
         result.save(output)
-    if output == "-":  # stdout has the arrays alone
+    if output == "-":
         return
     if as_json:
         for row in rows:

@@ -375,6 +375,7 @@ def _import(action, where):
         return action()
     except (Exception, SystemExit) as error:  # noqa: BLE001 - importing a user's file can raise any error
         if isinstance(error, ModuleNotFoundError):
+            refuse_retired("module", str(error.name))
             refuse_retired("module", ".".join(str(error.name).split(".")[:2]))
         if named := mistake(error):
             raise named from error

@@ -64,6 +64,7 @@ RETIRED: dict[str, dict[str, str]] = {
     "module": {
         "fnlkit.components": "import fnlkit.core",
         "fnlkit.errors": "import fnlkit.core.errors",
+        "fnlkit.estimators.ranges": "import fnlkit.estimators.intervals",
         "fnlkit.noise": "import fnlkit.simulate.noise",
         **{f"fnlkit.{name}": f"import fnlkit.federated.{name}" for name in ("client", "server", "engines", "privacy")},
         **{f"fnlkit.{name}": f"import fnlkit.cleanlab.{name}" for name in ("filter", "rank", "count")},

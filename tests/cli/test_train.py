@@ -105,6 +105,7 @@ def test_an_interrupted_run_prints_the_command_that_resumes_it(sent, code, fed, 
         ("train observed.npz --memorization -o r.pt", "--memorization requires true labels, but digits declares none"),
         ("audit {fed} --html no/a.html -o a.npz", "--html no/a.html: the folder"),
         ("evaluate r.pt -o no/e.npz", "-o no/e.npz: the folder"),
+        ("evaluate r.pt -o - --json", "-o - writes the arrays alone"),
     ],
 )
 def test_a_file_that_cannot_be_written_is_refused_before_any_work(line, says, fed, tmp_path):
