@@ -61,7 +61,7 @@ def test_training_prints_progress_before_the_first_round(noisy, tmp_path, monkey
 @pytest.mark.parametrize(("command", "module", "function", "line"), [
     ("train {} -o run.pt", fnlkit, "train", "loading the federation and the data set"),
     ("audit {} -o judged.npz", fnlkit, "audit", "sites: started"),
-    ("reproduce regimes -o runs", running, "Plan", "no run is finished"),
+    ("reproduce regimes -o runs", running, "Plan", "reading the data"),
 ])  # fmt: skip
 def test_a_command_prints_progress_while_it_loads(command, module, function, line, noisy, tmp_path, monkeypatch, wait_for):
     def slow(*each, **options):
