@@ -14,7 +14,7 @@ from fnlkit.kernels.streams import stream
 from fnlkit.simulate.noise.ground import Corruption, Ground
 
 MODELS = {
-    "clients": "fnlkit.simulate.noise.by_class:clients",
+    "clients": "fnlkit.simulate.noise.by_client:clients",
     "symmetric": "fnlkit.simulate.noise.by_class:symmetric",
     "pairflip": "fnlkit.simulate.noise.by_class:pairflip",
     "asymmetric": "fnlkit.simulate.noise.by_class:asymmetric",
