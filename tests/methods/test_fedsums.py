@@ -146,8 +146,8 @@ def test_fedsums_equals_general_solvers_on_all_samples(skewed):
         scores.append(total)
     t = naive_label_model(f, given, client, scores[1] > scores[0])
     wanted = f @ naive_head(f, matrices_of_labels(t, given, client))
-    head, _, report = solve("fedsums", x, given, client)
-    assert report["class_shares"] == (scores[1] > scores[0])
+    head, clients, report = solve("fedsums", x, given, client)
+    assert report["class_shares"] == (scores[1] > scores[0]) and len(clients.log) == 36  # messages of each client
     np.testing.assert_allclose(np.c_[x, np.ones(len(x))] @ head, wanted, atol=0.05)
 
 
