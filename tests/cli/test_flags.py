@@ -165,6 +165,12 @@ def test_a_removed_name_of_python(monkeypatch):
     refuse_call("the declaration terms was removed", declare, terms=len)
 
 
+@pytest.mark.parametrize("module", ["fnlkit.noise", "fnlkit.estimators.ranges"])
+def test_a_users_file_that_imports_a_moved_module_is_told_its_new_name(module, tmp_path):
+    (tmp_path / "mine.py").write_text(f"import {module}\n")
+    refuse_call(RETIRED["module"][module], loss, f"{tmp_path / 'mine.py'}:mine")
+
+
 def test_names_that_exist_are_not_retired():
     assert not set(RETIRED["name"]) & {f"fnlkit.{name}" for name in fnlkit.__all__}
     assert all(text and "\n" not in text for names in RETIRED.values() for text in names.values())
