@@ -96,8 +96,8 @@ class FusedCohort:
     net : tuple
         Description of the network.
     theta : (K, P + H) float32 or float64
-        Initial weights.  H weights that follow those of the network are those of a second linear layer on its last hidden
-        layer, whose D outputs come before the logits.
+        Initial weights of the network, and H weights of a second linear layer (default: none).  This layer also reads the last
+        hidden layer; results have its D outputs before the logits.
     x : (n, H, W, C) or (n, ...)
         Samples of all clients, uint8 (divided by 255) or float.  Images are normalized by channel.  The perceptron reads
         images channel by channel, and other samples in memory order.
