@@ -1,7 +1,7 @@
 """Real sites as the clients of an audit or an evaluation.
 
-The same task asks the same requests again: a
-journal of messages (`fnlkit.sites.server.folder.Journal`) answers those that a stopped task had finished.
+A task that was stopped and starts again sends the same requests.  A journal of messages
+(`fnlkit.sites.server.folder.Journal`) answers those that it had finished.
 """
 
 import hashlib
