@@ -25,7 +25,7 @@ from fnlkit.models.vision import torchvision
 from fnlkit.results.evaluation import test_predictions
 from fnlkit.results.export import export
 from fnlkit.results.predicted import probabilities
-from tests.commands import call
+from tests.commands import call, refuse_call
 from tests.tables import parse_csv
 
 # A network without pretrained weights, which is on every machine.
@@ -91,8 +91,7 @@ def test_features_are_computed_once_and_resume_after_an_interruption(made, tmp_p
         if len(counted) == 4:
             raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
-        with_backbone(data, BACKBONE, device="cpu", progress=stop)
+    refuse_call("", with_backbone, data, BACKBONE, device="cpu", progress=stop, error=KeyboardInterrupt)
     assert [path.suffix for path in (tmp_path / "features").iterdir() if path.is_dir()] == [".part"]
     seen = []
     found = with_backbone(data, BACKBONE, device="cpu", progress=lambda done, total: seen.append(done))
@@ -297,8 +296,7 @@ def test_an_export_that_fails_leaves_the_file_that_was_there(made, tmp_path, mon
         raise KeyboardInterrupt
 
     monkeypatch.setattr(torch.export, "export", fails)
-    with pytest.raises(KeyboardInterrupt):
-        export(Run.read(made / "run.pt"), str(target))
+    refuse_call("", export, Run.read(made / "run.pt"), str(target), error=KeyboardInterrupt)
     assert target.read_bytes() == b"old" and list(tmp_path.iterdir()) == [target]
 
 

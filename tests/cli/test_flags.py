@@ -79,8 +79,7 @@ def test_an_error_names_the_parameter_and_in_a_command_its_option(capfd):
     error = InputError(": expected 2 rows", parameter="lr")
     assert str(error) == str(pickle.loads(pickle.dumps(error))) == "`lr`: expected 2 rows"
     refuse_call(r"^`lr` is -1\.0; ", fnlkit.train, "fed.npz", lr=-1.0)
-    with pytest.raises(SystemExit):
-        main(["train", __file__, "--lr", "-1"])
+    refuse_call("", main, ["train", __file__, "--lr", "-1"], error=SystemExit)
     assert "--lr is -1.0; " in capfd.readouterr().err
 
 
@@ -157,8 +156,7 @@ def test_a_removed_name_of_python(monkeypatch):
     monkeypatch.setitem(RETIRED, "name", {"fnlkit.old": INSTEAD})
     monkeypatch.setitem(RETIRED, "loss", {"old": INSTEAD})
     for refused in (lambda: fnlkit.old, lambda: __import__("fnlkit", fromlist=["old"]).old):
-        with pytest.raises(ImportError, match=INSTEAD):
-            refused()
+        refuse_call(INSTEAD, refused, error=ImportError)
     with pytest.raises(ImportError, match=INSTEAD):
         from fnlkit import old  # noqa: F401
     refuse_call(INSTEAD, loss, "old(a=1)")

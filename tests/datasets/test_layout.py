@@ -249,8 +249,7 @@ def test_another_scale_is_refused(trained, form, tmp_path):
         x, note = match_scale(OTHER[form].astype("f4"), "uint8", [0, 1], "new")
         assert "in 16 bits" in note  # values up to 255 / 65535 are those of a file of 16 bits
         return
-    with pytest.raises(InputError, match="the images have values from .* and the run was trained on"):
-        datasets.new_samples(like(SAME[trained]), str(tmp_path / "new.npz"))
+    refuse_call("images have values from .* trained on", datasets.new_samples, like(SAME[trained]), str(tmp_path / "new.npz"))
 
 
 def test_bytes_are_refused_where_the_training_images_had_a_small_part_of_the_range(tmp_path):
@@ -264,8 +263,7 @@ def test_bytes_are_refused_where_the_training_images_had_a_small_part_of_the_ran
 def test_new_images_in_color_and_arrays_without_a_known_name_get_a_remedy(tmp_path):
     for i in range(2):
         Image.fromarray(np.repeat(BYTES[i], 3, axis=2)).save(tmp_path / f"{i}.png")
-    with pytest.raises(InputError, match="in color; expected .* gray; convert them to gray images of 8 bits"):
-        datasets.new_samples(like(BYTES), str(tmp_path))
+    refuse_call("in color; expected .* gray; convert them", datasets.new_samples, like(BYTES), str(tmp_path))
     np.savez(tmp_path / "new.npz", x_train=BYTES, y_train=np.zeros(20))
     with pytest.raises(InputError, match="no array x, x_new or x_test, but x_train, y_train; name the new samples x"):
         datasets.new_samples(like(BYTES), str(tmp_path / "new.npz"))

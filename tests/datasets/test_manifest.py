@@ -65,8 +65,7 @@ def test_columns_are_named_and_others_become_fields(tmp_path):
     assert "not used: klinik, scanner" in data.notes[0]
     with pytest.raises(InputError, match="label='diagnosis': no column 'diagnosis'; did you mean 'diagnose'"):
         datasets.load(f'manifest(file="{path}", path=bild, label=diagnosis)')
-    with pytest.raises(InputError, match=r"cases.csv: the path can be in 'path' or 'file'; write the data set as 'manifest"):
-        datasets.load(cases(tmp_path, header="path,label,file,split,id"))
+    refuse_call("the path can be in 'path' or 'file'", datasets.load, cases(tmp_path, header="path,label,file,split,id"))
 
 
 @pytest.mark.parametrize(
@@ -260,8 +259,7 @@ def test_sounds(tmp_path):
         np.testing.assert_allclose(row, np.sin(np.arange(4000) / 5) * 0.5, atol=0.02)
     refuse_call("size. is for images", datasets.load, f'manifest(file="{path}", size=8)')
     tone(tmp_path / "3.wav", 3000)
-    with pytest.raises(InputError, match="3.wav: 3,000 samples; the other files have 4,000 samples; write seconds=1.0"):
-        np.asarray(datasets.load(path).x_train)
+    refuse_call("3.wav: 3,000 samples; .* 4,000 samples; write seconds=1.0", lambda: datasets.load(path).x_train)
     data = datasets.load(f'manifest(file="{path}", seconds=0.45)')
     assert data.x_train.shape == (4, 3600) and (data.x_train[3, 3000:] == 0).all()
     tone(tmp_path / "2.wav", 4000, rate=16000)
@@ -353,8 +351,7 @@ def test_numbers_to_predict_are_no_classes(tmp_path):
     assert len(set(target)) > 200
     refuse_call("different numbers.*cleanlab", datasets.load, table(tmp_path / "t.csv", target))
     refuse_call("join several labels.*cleanlab", datasets.load, table(tmp_path / "s.csv", ["Edema|Effusion", "Edema"] * 20))
-    with pytest.raises(InputError, match="t.csv: column 'label'"):
-        datasets.load(f'manifest(file="{table(tmp_path / "t.csv", target)}", task=classification)')
+    refuse_call("column 'label'", datasets.load, f'manifest(file="{table(tmp_path / "t.csv", target)}", task=classification)')
     refuse_call("did you mean 'classification'", datasets.load, f'manifest(file="{tmp_path / "t.csv"}", task=clasification)')
     x, y = rng.normal(size=(300, 4)), np.arange(300) // 2
     np.savez(tmp_path / "d.npz", x_train=x, y_train=y * 2 % 151, x_test=x, y_test=y)

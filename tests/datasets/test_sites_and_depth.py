@@ -206,8 +206,7 @@ def test_sounds_in_folders_of_sites(tmp_path):
             (tmp_path / "all" / site / name).mkdir(parents=True)
             for i in range(4):
                 tone(tmp_path / "all" / site / name / f"{i}{'.wav' if i else ''}", 4000 + 500 * k)
-    with pytest.raises(InputError, match="8 of 16 files .*Bonn.*seconds=1.0"):
-        np.asarray(datasets.load(f'folder(path="{tmp_path}/all", label=2)').x_train)
+    refuse_call("8 of 16 .*Bonn.*seconds=1.0", lambda: datasets.load(f'folder(path="{tmp_path}/all", label=2)').x_train)
     spec = f'folder(path="{tmp_path}/all", label=2, seconds=0.5)'
     data = datasets.load(spec)
     assert (data.kind, data.sample_rate, data.x_train.shape) == ("wave", 8000, (16, 4000))

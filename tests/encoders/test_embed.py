@@ -9,6 +9,7 @@ import torch
 
 from fnlkit.core.errors import InputError
 from fnlkit.encoders.embed import embed
+from tests.commands import refuse_call
 
 
 def images(n=7, side=12, channels=3):
@@ -161,8 +162,7 @@ def test_transformers_gives_the_mean_over_the_tokens_of_a_text(tiny_models):
     assert out.shape == (3, 8) and np.isfinite(out).all()  # the second text is longer than the model allows
     # RoBERTa's positions begin behind that of padding, so that fewer tokens fit.
     assert np.isfinite(embed(texts, f"transformers(name='{tiny_models}/roberta')", device="cpu")).all()
-    with pytest.raises(InputError, match="finds no ImageProcessor in"):
-        embed(images(), f"transformers(name='{tiny_models}/bert')", device="cpu")
+    refuse_call("finds no ImageProcessor in", embed, images(), f"transformers(name='{tiny_models}/bert')", device="cpu")
 
 
 def test_models_that_are_not_in_the_cache_of_hugging_face_are_named(tmp_path, monkeypatch):
@@ -211,15 +211,13 @@ def test_a_backbone_of_the_users_is_called_by_name():
 ])  # fmt: skip
 def test_mistakes_are_named(spec, message, tmp_path, monkeypatch):
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
-    with pytest.raises(InputError, match=message):
-        embed(images(), spec.replace("test_embed", __name__), device="cpu")
+    refuse_call(message, embed, images(), spec.replace("test_embed", __name__), device="cpu")
 
 
 def test_optional_networks_name_the_missing_extra(tmp_path, monkeypatch):
     pytest.importorskip("timm", reason="needs timm (extra `embed`)")
     monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *args: None)
-    with pytest.raises(InputError, match=r"timm's weights of resnet18 are not on this machine.*weights=PATH"):
-        embed(images(), "timm", device="cpu")
+    refuse_call(r"timm's weights of resnet18 are not on this machine.*weights=PATH", embed, images(), "timm", device="cpu")
 
 
 @pytest.mark.gpu
@@ -232,5 +230,4 @@ def test_a_gpu_gives_the_same_embeddings():
 
 def test_weights_of_another_network_are_refused(tmp_path):
     torch.save({"a": torch.ones(2)}, tmp_path / "net.pth")
-    with pytest.raises(InputError, match="do not fit"):
-        embed(images(), f"torchvision(weights='{tmp_path / 'net.pth'}')", device="cpu")
+    refuse_call("do not fit", embed, images(), f"torchvision(weights='{tmp_path / 'net.pth'}')", device="cpu")

@@ -10,7 +10,6 @@ import torch
 from fnlkit import datasets
 from fnlkit.artifacts.federation import Federation
 from fnlkit.core.declarations import declaration
-from fnlkit.core.errors import InputError
 from fnlkit.core.spec import bind, find, parse
 from fnlkit.estimators import ESTIMATORS, federated, intervals, likelihood, run_estimator, warmup
 from fnlkit.estimators.inputs import EstimatorInputs
@@ -18,7 +17,7 @@ from fnlkit.estimators.judgment import add_judgment, compare
 from fnlkit.experiment import Experiment, Settings
 from fnlkit.kernels.scores import auc
 from fnlkit.simulate import noise, partitioning
-from tests.commands import fnlkit, succeed
+from tests.commands import fnlkit, refuse_call, succeed
 
 WARM_UP = {"rounds": 2, "epochs": 2, "batch_size": 30, "lr": 0.1, "precision": "fp64", "model": "mlp(hidden=8)"}
 # EstimatorInputs beside the labels: none (a warm-up where one is needed), rows of a file, a run.
@@ -282,27 +281,22 @@ def send_a_sample(client, model, received):
 def test_a_reply_that_is_not_declared_is_noticed():
     evidence = EstimatorInputs(*world(), form="federated", probabilities=rows("probabilities"))
     federated.with_rows(evidence, probabilities=evidence.predicted()).ask(send_a_sample)
-    with pytest.raises(AssertionError, match="secret"):
-        federated.describe_traffic(evidence.traffic, sends_of("em"))
+    refuse_call("secret", federated.describe_traffic, evidence.traffic, sends_of("em"), error=AssertionError)
 
 
 # ---- what has no federated form, and what is said
 def test_estimators_without_a_federated_form_are_refused(tmp_path):
-    with pytest.raises(InputError, match="`form='federated'`: knn.across=true. needs the embeddings and labels of all clients"):
-        run_estimator(*world(), "knn(across=true)", form="federated")
+    refuse_call("knn.across=true. needs the embeddings", run_estimator, *world(), "knn(across=true)", form="federated")
     (tmp_path / "mine.py").write_text("def judge(evidence):\n    raise AssertionError('asked')\n")
-    with pytest.raises(InputError, match="mine.py:judge.*write `form='pooled'.*sends="):
-        run_estimator(*world(), f"{tmp_path}/mine.py:judge", form="federated")
-    with pytest.raises(InputError, match="`form` 'else': write pooled or federated"):
-        run_estimator(*world(), "knn", form="else")
+    refuse_call("mine.py:judge.*`form='pooled'.*sends=", run_estimator, *world(), f"{tmp_path}/mine.py:judge", form="federated")
+    refuse_call("`form` 'else': write pooled or federated", run_estimator, *world(), "knn", form="else")
 
 
 def test_principal_components_of_all_clients_are_refused():
     federation, data = world()
     larger = replace(data, samples=lambda: (np.repeat(data.x_train, 2, 1), np.repeat(data.x_test, 2, 1)))
     federation = Federation(**{**federation.__dict__, "meta": {}})
-    with pytest.raises(InputError, match="principal components of digits would need all clients' samples.*`backbone`"):
-        run_estimator(federation, larger, "knn", form="federated")
+    refuse_call("principal components of digits .*`backbone`", run_estimator, federation, larger, "knn", form="federated")
 
 
 def test_the_file_records_the_form_and_the_replies(tmp_path):
@@ -324,8 +318,7 @@ def test_an_invalid_record_of_the_form_is_refused():
     known = {"estimator": "knn", "form": "federated"}
     for wrong in (3, {}, known, known | {"sent": {"a": 1}}):
         federation.meta = {"estimate": wrong}
-        with pytest.raises(InputError, match="`estimate` does not contain"):
-            federation.check()
+        refuse_call("`estimate` does not contain", federation.check)
 
 
 def test_em_replies_whole_numbers_with_the_sums_of_the_labels():

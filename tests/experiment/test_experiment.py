@@ -20,7 +20,7 @@ from fnlkit.experiment.network import build_network, load_trained
 from fnlkit.experiment.plan import BoundMethod
 from fnlkit.federated.engines import sequential
 from fnlkit.results import evaluation
-from tests.commands import fnlkit
+from tests.commands import fnlkit, refuse_call
 from tests.toy import IN_SESSION
 
 
@@ -148,8 +148,7 @@ def test_an_interruption_inside_a_round_loses_only_that_round(scored, number, tm
 
     monkeypatch.setattr(where, name, interrupted)
     left = []
-    with pytest.raises(KeyboardInterrupt):
-        experiment.run(checkpoint=left.append, checkpoint_every=1000)
+    refuse_call("", experiment.run, checkpoint=left.append, checkpoint_every=1000, error=KeyboardInterrupt)
     assert len(left[-1].history) == lengths[-1]
     same(finish(federation, dataset, chosen, resume=reread(left[-1], tmp_path)), whole)
 
@@ -178,8 +177,7 @@ def test_a_second_interruption_waits_until_the_run_is_saved():
         signal.raise_signal(signal.SIGINT)
         saved.append(len(run.history))
 
-    with pytest.raises(KeyboardInterrupt):
-        experiment.run(on_round=stop, checkpoint=save)
+    refuse_call("", experiment.run, on_round=stop, checkpoint=save, error=KeyboardInterrupt)
     assert saved == [2]
 
 
@@ -223,10 +221,8 @@ def test_a_finished_run_whose_method_asked_after_its_last_round_stays_as_it_is(t
 def test_a_run_is_refused_with_other_settings():
     federation, dataset = problem()
     run = finish(federation, dataset, settings(rounds=3))
-    with pytest.raises(InputError, match="`lr` 0.05, not 0.1"):
-        Experiment(federation, dataset, settings(rounds=3, lr=0.1), resume=run)
-    with pytest.raises(InputError, match="more than `rounds`"):
-        Experiment(federation, dataset, settings(rounds=2), resume=run)
+    refuse_call("`lr` 0.05, not 0.1", Experiment, federation, dataset, settings(rounds=3, lr=0.1), resume=run)
+    refuse_call("more than `rounds`", Experiment, federation, dataset, settings(rounds=2), resume=run)
 
 
 def test_seeds_decide_everything():
@@ -251,13 +247,11 @@ def test_memorization_is_recorded_and_changes_nothing():
     [("rounds", 0), ("fraction", 1.5), ("lr", -1), ("lr", float("nan")), ("client_optimizer", "lion"), ("seed", -1)],
 )
 def test_settings_out_of_range_are_named(name, value):
-    with pytest.raises(InputError, match=f"^`{name}` is "):
-        Settings(**{name: value})
+    refuse_call(f"^`{name}` is ", Settings, **{name: value})
 
 
 def test_tf32_needs_a_gpu_for_training_and_not_for_its_runs():
-    with pytest.raises(InputError, match="requires a GPU"):
-        Experiment(*problem(), settings(precision="tf32"), device="cpu")
+    refuse_call("requires a GPU", Experiment, *problem(), settings(precision="tf32"), device="cpu")
     assert str(build_network("mlp", input_shape=(8,), classes=3, precision="tf32").device) == "cpu"
 
 
@@ -289,8 +283,7 @@ def test_a_late_score_is_of_the_last_fifth_of_the_client_rounds():
 def test_a_loss_is_compared_by_resume_and_older_runs_had_the_cross_entropy(tmp_path):
     federation, dataset = problem()
     left = finish(federation, dataset, settings(loss="gce(q=0.5)"), stop_after=4)
-    with pytest.raises(InputError, match=r"made with `loss` gce\(q=0.5\), not ce"):
-        finish(federation, dataset, settings(), resume=left)
+    refuse_call(r"made with `loss` gce\(q=0.5\), not ce", finish, federation, dataset, settings(), resume=left)
     straight = finish(federation, dataset, settings(loss="gce(q=0.5)"))
     same(finish(federation, dataset, settings(loss="gce(q=0.5)"), resume=reread(left, tmp_path)), straight)
     left = reread(finish(federation, dataset, settings(), stop_after=4), tmp_path)
@@ -340,8 +333,7 @@ def test_resuming_with_another_budget_is_refused_if_the_schedule_depends_on_it(m
     if method in ("flr", "fedcorr(iterations=1)"):
         federation, dataset = problem()
         left = finish(federation, dataset, settings(method, rounds=8), stop_after=5)
-        with pytest.raises(InputError, match="`rounds=8`"):
-            finish(federation, dataset, settings(method, rounds=16), resume=left)
+        refuse_call("`rounds=8`", finish, federation, dataset, settings(method, rounds=16), resume=left)
 
 
 def test_weights_of_a_recorded_round_are_released():

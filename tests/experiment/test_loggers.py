@@ -7,9 +7,9 @@ import sys
 import pytest
 
 import fnlkit
-from fnlkit.core.errors import InputError
 from fnlkit.experiment.loggers import LOGGERS, check_loggers, open_loggers
 from tests.commands import fnlkit as command
+from tests.commands import refuse_call
 
 
 def logged_tensorboard(folder):
@@ -77,8 +77,7 @@ def test_a_logger_has_the_numbers_of_the_metrics_also_after_a_resume(name, feder
         if row["round"] == 1:
             raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
-        fnlkit.train(federation, on_round=stop, output=path, **run)
+    refuse_call("", fnlkit.train, federation, on_round=stop, output=path, error=KeyboardInterrupt, **run)
     seen = []
     fnlkit.train(federation, resume=path, output=path, on_round=seen.append, **run)
     rows = [json.loads(line) for line in (tmp_path / "run.metrics.jsonl").read_text().splitlines()]
@@ -114,5 +113,4 @@ def test_without_a_logger_no_library_is_imported_and_a_missing_one_is_named(tmp_
 @pytest.mark.parametrize(("names", "output", "words"), [("tensorbord", "a.pt", "tensorboard"), ("tensorboard", "-", "output")])
 def test_unusable_loggers_are_refused(names, output, words, monkeypatch):
     monkeypatch.setattr("fnlkit.experiment.loggers.find_spec", lambda name: True)
-    with pytest.raises(InputError, match=words):
-        check_loggers(names, output)
+    refuse_call(words, check_loggers, names, output)

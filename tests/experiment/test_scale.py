@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fnlkit.core.errors import InputError, SampleError
+from fnlkit.core.errors import SampleError
 from fnlkit.datasets.dataset import moments
 from fnlkit.experiment import Experiment, Settings
 from fnlkit.experiment.network import load_trained
@@ -14,6 +14,7 @@ from fnlkit.experiment.scale import scale_of
 from fnlkit.federated.client.scaling import channel_moments, pool_channel_moments
 from fnlkit.simulate import partitioning
 from fnlkit.sites.flower_app import describe
+from tests.commands import refuse_call
 
 QUICK = Settings(rounds=1, fraction=1.0, epochs=1, eval_every=9)
 
@@ -105,5 +106,4 @@ def test_an_unreadable_image_is_not_named_to_the_server(digits):
     rest = np.concatenate([federation.clients[k] for k in (0, 2, 3)])
     assert scale_of(federation, data, Broken())[:2] == moments(digits.x_train[rest]) and not remembered
     broken = np.arange(len(digits.x_train))
-    with pytest.raises(InputError, match="no client could read all of its images"):
-        scale_of(federation, data, Broken())
+    refuse_call("no client could read all of its images", scale_of, federation, data, Broken())

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from fnlkit.core.errors import InputError
 from fnlkit.experiment import Experiment
+from tests.commands import refuse_call
 from tests.experiment.test_experiment import finish, problem, reread, same, settings
 
 PARTS = '''
@@ -149,8 +149,7 @@ def test_state_in_the_memory_is_restored(kind, name, part, tmp_path):
 def test_weights_of_rounds_before_an_interruption_cannot_be_read(kind, name, part, tmp_path):
     chosen = settings(**{kind: part(name)})
     run = stopped(chosen, 4, tmp_path)
-    with pytest.raises(InputError, match="clients.once"):
-        finish(*problem(), chosen, resume=run)
+    refuse_call("clients.once", finish, *problem(), chosen, resume=run)
 
 
 @pytest.mark.parametrize(("kind", "name", "noted"), [
@@ -167,13 +166,11 @@ def test_a_run_that_cannot_be_resumed_has_a_note_after_two_rounds(kind, name, no
 def test_an_optimizer_with_state_of_its_own_is_not_resumed(part, tmp_path):
     chosen = settings(optimizer=part("hidden"))
     run = stopped(chosen, 4, tmp_path)
-    with pytest.raises(InputError, match="server.*updates.memory"):
-        finish(*problem(), chosen, resume=run)
+    refuse_call("server.*updates.memory", finish, *problem(), chosen, resume=run)
 
 
 def test_a_memory_that_is_changed_in_place_is_refused_in_the_second_round(part):
-    with pytest.raises(InputError, match="step.*in place"):
-        finish(*problem(), settings(optimizer=part("careless")))
+    refuse_call("step.*in place", finish, *problem(), settings(optimizer=part("careless")))
 
 
 def test_an_interrupted_round_leaves_no_trace_in_the_memory(part, tmp_path, monkeypatch):
@@ -188,8 +185,7 @@ def test_an_interrupted_round_leaves_no_trace_in_the_memory(part, tmp_path, monk
         return measure(step)
 
     monkeypatch.setattr(experiment, "_measure", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        experiment.run(checkpoint=left.append, checkpoint_every=1000)
+    refuse_call("", experiment.run, checkpoint=left.append, checkpoint_every=1000, error=KeyboardInterrupt)
     run = reread(left[-1], tmp_path)
     assert len(run.history) == len(run.results) == 5
     same(finish(*problem(), chosen, resume=run), whole)
@@ -199,8 +195,7 @@ def test_an_edited_file_is_refused_or_accepted_with_both_digests_in_the_run(part
     chosen = settings(part("average"))
     run = stopped(chosen, 4, tmp_path)
     (tmp_path / "own_state.py").write_text(PARTS + "\n# a comment\n")
-    with pytest.raises(InputError, match="`resume`: the code of .*average changed .*`accept_code_change=True`"):
-        finish(*problem(), chosen, resume=run)
+    refuse_call("`resume`: the code of .*average changed .*`accept_code_change=True`", finish, *problem(), chosen, resume=run)
     twice = stopped(chosen, 6, tmp_path, run, accept_code_change=True)
     whole = reread(finish(*problem(), chosen, resume=twice), tmp_path)  # the digest of the run is that of the new version
     same(whole, finish(*problem(), chosen))

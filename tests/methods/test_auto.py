@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-from fnlkit.core.errors import InputError
 from fnlkit.datasets.groups import assign_folds, without
 from fnlkit.experiment import Experiment
 from fnlkit.experiment.crossfit import CrossFit, make_experiment
@@ -17,6 +16,7 @@ from fnlkit.federated.client.failure import Failure
 from fnlkit.kernels.committees import correct_agreement, find_weights, fit_transition, sum_products, usable_inverse
 from fnlkit.models.committee import Committee
 from fnlkit.results.evaluation import summary
+from tests.commands import refuse_call
 from tests.experiment import test_experiment as experiment
 from tests.experiment.test_experiment import problem, reread, same, settings
 
@@ -41,8 +41,7 @@ def test_weights_are_those_of_a_bootstrap_of_the_samples():
     naive = np.bincount([means.argmax() for means in best], minlength=3) / 4000
     assert naive.min() > 0.05  # no method is left out
     assert find_weights(sum_products(hits), np.random.default_rng(0)) == pytest.approx(naive, abs=0.03)
-    with pytest.raises(InputError, match="no samples"):
-        find_weights(sum_products(np.zeros((2, 0))), np.random.default_rng(0))
+    refuse_call("no samples", find_weights, sum_products(np.zeros((2, 0))), np.random.default_rng(0))
     many = find_weights(sum_products(np.ones((30, 5))), np.random.default_rng(0))  # 3 % each
     assert many.sum() == pytest.approx(1) and many.max() > 0
 
@@ -96,8 +95,7 @@ def test_labels_of_one_sample_are_in_one_fold_and_a_lone_sample_always_trains():
     assert all(len(set(fold[federation.extra["sample_of"] == i])) == 1 for i in range(12)) and set(fold) == {0, 1, 2}
     lone = dataclasses.replace(problem(count=2, size=8)[0], client_offsets=np.array([0, 1, 16]))
     assert assign_folds(lone, 3, 0)[lone.client_indices[0]] == -1
-    with pytest.raises(InputError, match="no client has two samples"):
-        assign_folds(problem(count=4, size=1)[0], 3, 0)
+    refuse_call("no client has two samples", assign_folds, problem(count=4, size=1)[0], 3, 0)
 
 
 def test_a_committee_predicts_with_the_weighted_mean_of_probabilities():
@@ -201,8 +199,7 @@ def test_a_method_whose_training_fails_has_no_weight():
     (TWO, {"protect": "secagg"}, "omit `protect`"),
 ])  # fmt: skip
 def test_what_does_not_fit_is_refused(method, options, message):
-    with pytest.raises(InputError, match=message):
-        CrossFit(*problem(), settings(method, **options), engine="sequential")
+    refuse_call(message, CrossFit, *problem(), settings(method, **options), engine="sequential")
 
 
 @pytest.mark.parametrize("missing", ["predict_fold", "_count_expected", "_count_agreements"])
@@ -226,8 +223,7 @@ def test_a_client_that_misses_a_step_costs_no_more_than_this_client(missing):
 
 def test_auto_as_a_stage_of_another_method_is_refused():
     for method in ("fedcorr(usual=auto)", "nnc(usual=fedcorr(usual=auto))", "auto(of=[auto, fedavg])"):
-        with pytest.raises(InputError, match="use it as `method`|requires folds"):
-            make_experiment(*problem(), settings(method), engine="sequential")
+        refuse_call("use it as `method`|requires folds", make_experiment, *problem(), settings(method), engine="sequential")
 
 
 def test_with_the_defaults_auto_reads_the_methods_that_it_names(tmp_path):

@@ -5,7 +5,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fnlkit.core.errors import InputError
 from fnlkit.federated.client.client import Batch
 from fnlkit.federated.client.losses import exchanged
 from fnlkit.federated.client.training import Fit, plan
@@ -13,7 +12,7 @@ from fnlkit.kernels.streams import stream
 from fnlkit.methods.warmup import forgotten
 from fnlkit.models.dropout import Dropout2d
 from fnlkit.models.pair import Pair
-from tests.commands import succeed
+from tests.commands import refuse_call, succeed
 from tests.toy import Net, fitting, toy, train
 
 
@@ -79,8 +78,7 @@ def test_a_pair_predicts_by_the_mean_of_its_probabilities():
 
 
 def test_one_model_is_refused():
-    with pytest.raises(InputError, match="coteaching trains two models"):
-        train(method="coteaching", network=Net, rounds=1)
+    refuse_call("coteaching trains two models", train, method="coteaching", network=Net, rounds=1)
 
 
 def test_evaluate_and_predict_handle_pairs_of_models(noisy, tmp_path):

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from fnlkit.core import registry
-from fnlkit.core.errors import InputError
 from fnlkit.federated.client.client import Batch
 from fnlkit.federated.client.losses.absorbing import absorbing
 from fnlkit.federated.client.losses.reliable import reliable
@@ -18,6 +17,7 @@ from fnlkit.methods.fedreda import FEWEST, find_small_losses, judge_samples, pre
 from fnlkit.methods.fedrg import find_noisy, judge_by_geometry, learn_absorption, posteriors, start_mixture, update_mixture
 from fnlkit.methods.fedsir import stages
 from fnlkit.methods.maskedoptim import blend_with_received
+from tests.commands import refuse_call
 from tests.methods.test_golden import Scored, golden
 from tests.methods.test_methods import run
 from tests.toy import toy, train, visit
@@ -239,8 +239,7 @@ def test_clean_clients_keep_their_labels_and_noisy_ones_repeat_the_relabeling():
 
 
 def test_a_budget_without_the_identification_is_refused():
-    with pytest.raises(InputError, match="costs 4 of 3 rounds; raise `rounds` or `fraction`"):
-        train(method="fedsir", rounds=3, fraction=0.25)
+    refuse_call("costs 4 of 3 rounds; raise `rounds` or `fraction`", train, method="fedsir", rounds=3, fraction=0.25)
 
 
 def test_one_client_is_clean_and_is_not_relabeled():

@@ -10,14 +10,13 @@ import torch.nn.functional as F
 
 from fnlkit.artifacts.federation import Federation
 from fnlkit.core import registry
-from fnlkit.core.errors import InputError
 from fnlkit.datasets import load
 from fnlkit.experiment import Experiment
 from fnlkit.experiment.network import network_of
 from fnlkit.experiment.settings import Settings
 from fnlkit.federated.server.schedules import pooled_rounds
 from fnlkit.methods.rhfl import align, confidences, reply_knowledge
-from tests.commands import fnlkit, refuse, succeed
+from tests.commands import fnlkit, refuse, refuse_call, succeed
 from tests.experiment.test_experiment import finish, problem, settings
 from tests.toy import train, visit
 
@@ -52,8 +51,7 @@ def test_centralized_runs_another_method_on_the_whole_set(data):
         run = finish(federation, dataset, settings(f"centralized(usual={method})", rounds=6, fraction=0.5))
         assert run.traffic.client_rounds == 3 and len(run.client_offsets) == 2
         assert any(kept in name for name in run.memory)
-    with pytest.raises(InputError, match="own loss"):
-        finish(federation, dataset, settings("centralized(usual=elr)", loss="gce"))
+    refuse_call("own loss", finish, federation, dataset, settings("centralized(usual=elr)", loss="gce"))
     # Its stages follow from the share of the rounds in which it runs, so that it resumes with the same budget only.
     assert registry.of_budget("centralized(usual=elr)", 8) != registry.of_budget("centralized(usual=elr)", 9)
     assert registry.of_budget("centralized", 8) == registry.of_budget("centralized", 9)
@@ -73,8 +71,7 @@ def test_local_models_never_meet_and_their_mean_accuracy_is_the_runs(data):
         assert torch.equal(own, start) == (i not in trained)
         found.append(np.mean(clients.predict(own, x).argmax(-1).numpy() == dataset.y_test))
     assert run.history[-1]["accuracy"] == pytest.approx(np.mean(found), abs=1e-12)
-    with pytest.raises(InputError, match="no global model"):
-        network_of(run)
+    refuse_call("no global model", network_of, run)
 
 
 def test_oracle_requires_true_labels_and_trains_on_them(data):
@@ -89,14 +86,12 @@ def test_oracle_requires_true_labels_and_trains_on_them(data):
     accuracy = [[row["accuracy"] for row in r.history] for r in (run, clean)]
     assert np.mean(accuracy[0]) == pytest.approx(np.mean(accuracy[1]), abs=0.1)
     assert finish(noisy, dataset, settings("oracle(usual=flr)", rounds=4)).finished
-    with pytest.raises(InputError, match="oracle trains on true labels, but blobs declares none; declare them"):
-        finish(replace(federation, true=None), dataset, settings("oracle"))
+    refuse_call("blobs declares none", finish, replace(federation, true=None), dataset, settings("oracle"))
 
 
 @pytest.mark.parametrize(("name", "value"), [("optimizer", "feddyn"), ("aggregator", "median")])
 def test_methods_without_averages_refuse_aggregators(name, value, data):
-    with pytest.raises(InputError, match=f"`{name}` {value}: local averages no models; omit `{name}`"):
-        Experiment(*data, settings("local", **{name: value}))
+    refuse_call(f"`{name}` {value}: local averages no models", Experiment, *data, settings("local", **{name: value}))
 
 
 # ---- rHFL

@@ -19,6 +19,7 @@ from fnlkit.federated.client.training import Fit
 from fnlkit.federated.server.clients import TooManyLost
 from fnlkit.methods.missed import ask_again, complete_levels
 from fnlkit.simulate import partitioning
+from tests.commands import refuse_call
 from tests.methods.test_methods import with_embeddings
 from tests.toy import IN_SESSION, Net, fitting, program, toy
 
@@ -299,14 +300,12 @@ def test_a_mistake_that_meets_every_client_stops_the_run_with_its_sentence(metho
     def mistaken(client, model, received):
         parse("mlp(")
 
-    with pytest.raises(InputError, match="cannot read 'mlp"):
-        run_lossy(method, before=(mistaken,))
+    refuse_call("cannot read 'mlp", run_lossy, method, before=(mistaken,))
 
 
 @pytest.mark.parametrize(("method", "min_replies"), [("fedavg", 0.5), ("fedavg", 0.0), ("fedcorr(iterations=1)", 0.0)])
 def test_a_run_without_any_reply_stops(method, min_replies):
-    with pytest.raises(TooManyLost, match="use -vv"):
-        run_lossy(method, min_replies=min_replies, lost=lambda client, visit: True)
+    refuse_call("use -vv", run_lossy, method, min_replies=min_replies, lost=lambda client, visit: True, error=TooManyLost)
 
 
 @pytest.mark.parametrize("method", [m for m in IN_SESSION if m not in ("nnc", "akd", "fedrg", "oracle")])

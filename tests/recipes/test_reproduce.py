@@ -150,8 +150,7 @@ def test_an_unfinished_run_is_resumed(tmp_path, here, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(training, "metrics_file", stop)
         patch.setattr(os, "_exit", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            plan.run(print)
+        refuse_call("", plan.run, print, error=KeyboardInterrupt)
     assert job.state() == "unfinished" and len(Run.read(str(path)).history) < len(whole.history)
     plan.run(print)
     assert job.state() == "finished" and (Run.read(str(path)).weights == whole.weights).all()
@@ -168,8 +167,7 @@ def test_a_killed_worker_fails_its_runs(tmp_path, here, monkeypatch):
         patch.setattr(InTurn, "submit", killed)
         result = plan.run(print)
         assert not result.rows and len(result.failed) == 4
-        with pytest.raises(WorkStopped, match="4 of 4 runs failed, the first, .*: a worker process was ended"):
-            result.must_be_complete()
+        refuse_call("4 of 4 runs failed, the first, .*: a worker process was ended", result.must_be_complete, error=WorkStopped)
     assert {job.state() for job in plan.jobs} == {"missing"}
 
 

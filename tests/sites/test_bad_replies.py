@@ -18,6 +18,7 @@ from fnlkit.core.declarations import Sent
 from fnlkit.federated.client import private_counts, scaling
 from fnlkit.federated.server.admission import Malformed, convert, least_of
 from fnlkit.sites.server import scale, tasks
+from tests.commands import refuse_call
 from tests.sites.deployed import CANARY, SITES, Judged
 
 HOSTILE = 1
@@ -35,8 +36,7 @@ def test_a_declared_total_is_required():
     names, network = frozenset(sends), None
     assert convert({"counts": torch.tensor([1, 4, 0])}, names, sends, network, **known)["counts"].sum() == 5
     for wrong in ([0, 0, 0], [5, 5, 0], [1, 3, 0]):
-        with pytest.raises(Malformed, match="sum to"):
-            convert({"counts": torch.tensor(wrong)}, names, sends, network, **known)
+        refuse_call("sum to", convert, {"counts": torch.tensor(wrong)}, names, sends, network, error=Malformed, **known)
 
 
 def tamper(patch, audited, module, name, change):

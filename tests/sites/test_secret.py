@@ -114,8 +114,7 @@ TERMS = secret.Terms(1.0, 5, 1.0)
     {"stage": "unmask", "active_nids": [1, 2], "dead_nids": []},
 ])  # fmt: skip
 def test_a_site_refuses_requests_that_reveal_more(config):
-    with pytest.raises(secret.Refused):
-        secret.answer(*asked(config), None, TERMS)
+    refuse_call("", secret.answer, *asked(config), None, TERMS, error=secret.Refused)
     assert secret.answer(*asked(SETUP), None, TERMS).content["secaggplus_configs"].keys() == {"pk1", "pk2"}
 
 

@@ -193,8 +193,7 @@ def test_an_internal_error_of_the_server_is_named_as_one(audited, tmp_path, monk
         raise KeyError("level")
 
     monkeypatch.setattr(tasks, "_run_audit", fails)
-    with pytest.raises(KeyError):
-        deployed.run()
+    refuse_call("", deployed.run, error=KeyError)
     reason = capsys.readouterr().out.splitlines()[-1]
     assert reason == "failed: internal error at the server (KeyError: 'level'); its log has the traceback"
 
@@ -220,8 +219,7 @@ def test_a_stopped_server_continues(stop, audited, undisturbed, tmp_path, capsys
     """Sites did the last step, and the server stopped before it wrote the replies."""
     deployed = Judged(audited, tmp_path)
     deployed.stop_before_replies(stop)
-    with pytest.raises(KeyboardInterrupt):
-        deployed.run()
+    refuse_call("", deployed.run, error=KeyboardInterrupt)
     found = deployed.run()
     assert found["sites"] == undisturbed("audit")["sites"] and not (tmp_path / "result.steps").exists()
 

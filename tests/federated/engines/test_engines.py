@@ -16,7 +16,6 @@ from torch import nn
 
 from fnlkit.artifacts.run import Run
 from fnlkit.core import registry
-from fnlkit.core.errors import InputError
 from fnlkit.federated import engines
 from fnlkit.federated.client.client import Client
 from fnlkit.federated.client.inputs import Augment, Inputs
@@ -33,7 +32,7 @@ from fnlkit.models.dropout import Dropout2d, replace_dropout
 from fnlkit.models.head import WithHead
 from fnlkit.models.pair import Pair
 from tests import toy
-from tests.commands import fnlkit, refuse, succeed
+from tests.commands import fnlkit, refuse, refuse_call, succeed
 from tests.federated.engines.shapes import check_steps
 from tests.federated.engines.tape import Tape, stand_in
 
@@ -478,8 +477,7 @@ def test_a_step_that_is_wrong_in_itself_does_not_end_recordings(recorded):
         raise ValueError(f"labels {batch.y.shape}")
 
     fed, model = federation("stacked", [9, 4, 4])
-    with pytest.raises(TooManyLost):
-        fed.round([0, 1, 2], model, FITS["plain"].changed(loss=wrong))
+    refuse_call("", fed.round, [0, 1, 2], model, FITS["plain"].changed(loss=wrong), error=TooManyLost)
     assert not fed.engine.graphs.broken and not fed.engine.graphs.recorded and not any("labels" in note for note in fed.notes)
     recorded.clear()
     fed.round([0, 1, 2], model, FITS["plain"])
@@ -573,8 +571,7 @@ def test_whole_numbers_train_alike(kind):
 
 
 def test_fused_refuses_unknown_networks():
-    with pytest.raises(InputError, match="fused knows lenet5 and mlp"):
-        federation("fused", [3])
+    refuse_call("fused knows lenet5 and mlp", federation, "fused", [3])
 
 
 def test_a_loss_of_a_single_client_trains_in_the_plain_loop_on_fused():
@@ -615,8 +612,7 @@ def test_sigterm_ends_a_users_step_that_hangs_on_fused():
     before, timer = signal.signal(signal.SIGTERM, end), threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGTERM))
     timer.start()
     try:
-        with pytest.raises(Ended):
-            fed.round(range(4), model, lambda client, model, received: released.wait())
+        refuse_call("", fed.round, range(4), model, lambda client, model, received: released.wait(), error=Ended)
         fed.rollback()
         fed.close()
         assert not released.is_set()
@@ -650,8 +646,7 @@ def test_auto_prints_the_chosen_engine():
     assert fed.engine.name == "sequential" and "212 weights" in fed.notes[0]
     fed, _ = toy.toy("auto", network=lambda: Pair(mlp(), mlp()))
     assert fed.engine.name == "fused" and fed.notes == ["engine fused: a pair of mlp on the CPU has compiled training"]
-    with pytest.raises(InputError, match="did you mean 'stacked'"):
-        toy.toy("staked")
+    refuse_call("did you mean 'stacked'", toy.toy, "staked")
 
 
 def test_auto_starts_processes_where_they_pay(monkeypatch):

@@ -16,6 +16,7 @@ from torch import nn
 from fnlkit._kernels.fused import tile
 from fnlkit.core.errors import InputError
 from fnlkit.kernels.fused import FusedAugment, FusedCohort, FusedSteps, fused_fit, fused_forward, fused_parameters
+from tests.commands import refuse_call
 
 MEAN, STD = (0.49, 0.48, 0.45), (0.25, 0.24, 0.26)
 LIMIT = {np.float32: 1e-5, np.float64: 1e-9}
@@ -113,8 +114,7 @@ def test_a_pair_in_steps_trains_as_its_networks_alone():
             F.cross_entropy(logits.movedim(-1, 1), labels, reduction="none").mean(-1).sum().backward()
             results = cohort.backward(who, at, logits.grad.numpy(), then=following)
     np.testing.assert_allclose(cohort.weights.reshape(4, -1), alone, rtol=1e-12, atol=1e-12)
-    with pytest.raises(InputError, match="no linear layer of 5 inputs"):
-        FusedCohort(single, np.zeros((2, fused_parameters(single) + 7)), x, order, descent)
+    refuse_call("layer of 5 inputs", FusedCohort, single, np.zeros((2, fused_parameters(single) + 7)), x, order, descent)
 
 
 @given(data=st.data())

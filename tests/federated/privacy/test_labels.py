@@ -22,7 +22,7 @@ from fnlkit.methods import feddpcont
 from fnlkit.methods.feddpcont import release_labels
 from fnlkit.simulate.partitioning import federation
 from tests import toy
-from tests.commands import fnlkit, succeed
+from tests.commands import fnlkit, refuse_call, succeed
 
 
 def test_the_published_epsilons_keep_about_a_fifth():
@@ -35,12 +35,9 @@ def test_the_published_epsilons_keep_about_a_fifth():
 
 def test_impossible_settings_are_refused():
     for wrong in (0.0, -1.0, math.inf, math.nan):
-        with pytest.raises(InputError, match="epsilon"):
-            privacy.keep_probability(wrong, 10)
-    with pytest.raises(InputError, match="between 0.1 and 1"):
-        privacy.epsilon_of(0.1, 10)
-    with pytest.raises(InputError, match="at least 2"):
-        privacy.keep_probability(1.0, 1)
+        refuse_call("epsilon", privacy.keep_probability, wrong, 10)
+    refuse_call("between 0.1 and 1", privacy.epsilon_of, 0.1, 10)
+    refuse_call("at least 2", privacy.keep_probability, 1.0, 1)
 
 
 def test_debiasing_solves_the_linear_system():
@@ -112,8 +109,7 @@ def test_a_release_is_identified_by_its_inputs():
     both = privacy.statement([first, run_of(1)])
     assert "2 times" in both["label_statement"]
     assert privacy.statement(types.SimpleNamespace(**{**vars(first), "log": first.log[:1]})) == {}
-    with pytest.raises(InputError, match="different data sets"):
-        privacy.statement([first, run_of(1, data="other")])
+    refuse_call("different data sets", privacy.statement, [first, run_of(1, data="other")])
 
 
 def test_releases_add_up_sample_by_sample_over_partitions():
@@ -203,15 +199,12 @@ def test_a_ledger_that_was_changed_is_refused(tmp_path):
     ]  # fmt: skip
     for data in changed:
         path.write_bytes(data)
-        with pytest.raises(InputError, match="line [123] is not a release"):
-            ledger.read_ledger(path)
-        with pytest.raises(InputError, match="line [123] is not a release"):
-            ledger.commit(path, privacy.releases(run_of(9))[0])
+        refuse_call("line [123] is not a release", ledger.read_ledger, path)
+        refuse_call("line [123] is not a release", ledger.commit, path, privacy.releases(run_of(9))[0])
         assert path.read_bytes() == data
     folder = tmp_path / "folder"
     folder.mkdir()
-    with pytest.raises(InputError, match="`ledger`"):
-        ledger.read_ledger(folder)
+    refuse_call("`ledger`", ledger.read_ledger, folder)
 
 
 def test_a_release_is_in_the_ledger_before_it_is_made(tmp_path, monkeypatch):
@@ -229,8 +222,7 @@ def test_a_release_is_in_the_ledger_before_it_is_made(tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(Sequential, "run", dies)
-        with pytest.raises(RuntimeError, match="dies"):
-            experiment(0).run()
+        refuse_call("dies", experiment(0).run, error=RuntimeError)
     assert len(ledger.read_ledger(path)) == 1
     run = experiment(0).run()  # the very same release, now made
     assert len(ledger.read_ledger(path)) == 1 and ledger.read_ledger(path)[0].id == privacy.releases(run)[0].id
@@ -241,8 +233,7 @@ def test_a_release_is_in_the_ledger_before_it_is_made(tmp_path, monkeypatch):
     (released,) = [note for note in other.clients.notes if "2 times" in note]
     assert "(1.62, 0)-label-DP" in released
     path.write_text("not a ledger")
-    with pytest.raises(InputError, match="not a release"):
-        experiment(2).run()
+    refuse_call("not a release", experiment(2).run)
 
 
 def test_labels_as_they_came_are_released_whatever_corrected_them_since():
@@ -280,8 +271,7 @@ def test_the_received_labels_of_a_relabeled_federation_are_released():
 
 
 def test_exact_and_an_epsilon_contradict_each_other():
-    with pytest.raises(InputError, match="release=exact has no epsilon, found 0.5"):
-        toy.train(method="feddpcont(release=exact, epsilon=0.5)")
+    refuse_call("release=exact has no epsilon, found 0.5", toy.train, method="feddpcont(release=exact, epsilon=0.5)")
 
 
 def test_the_tight_ledger_is_never_above_the_sum():

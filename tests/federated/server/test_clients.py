@@ -6,10 +6,10 @@ import torch
 
 from fnlkit.artifacts.exchange import Traffic
 from fnlkit.core import registry
-from fnlkit.core.errors import InputError
 from fnlkit.federated.client.inputs import Augment, Inputs
 from fnlkit.federated.client.training import Fit, plan
 from fnlkit.federated.server.selection import average_for
+from tests.commands import refuse_call
 from tests.toy import toy
 
 pytestmark = pytest.mark.smoke
@@ -75,8 +75,7 @@ def test_rollback_restores_the_last_commit():
 def test_ids_must_be_distinct_and_known():
     fed, model = toy()
     for ids in ([0, 0], [-1], [12]):
-        with pytest.raises(InputError, match="distinct clients"):
-            fed.round(ids, model, Fit())
+        refuse_call("distinct clients", fed.round, ids, model, Fit())
 
 
 def test_traffic_counts_bytes_of_payload():

@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from fnlkit.core import registry
-from fnlkit.core.errors import InputError
 from fnlkit.federated.client.training import Fit
 from fnlkit.federated.server.optimizers import Additions, FedOpt, gradient_weight, local_steps
 from fnlkit.federated.server.optimizers.fedbn import normalizers
+from tests.commands import refuse_call
 from tests.federated.engines.test_engines import federation
 from tests.toy import toy
 
@@ -51,8 +51,7 @@ def test_an_optimizer_broadcasts_reads_replies_and_keeps_state():
 def test_a_method_and_its_optimizer_may_not_send_two_things_by_one_name():
     fed, model = toy()
     opt = FedOpt(FIT, prepare=lambda request: Additions(broadcast={"number": torch.tensor(0.5)}))
-    with pytest.raises(InputError, match="both send 'number'"):
-        opt.round(fed, [0], model, broadcast={"number": torch.tensor(1.0)})
+    refuse_call("both send 'number'", opt.round, fed, [0], model, broadcast={"number": torch.tensor(1.0)})
 
 
 def test_local_steps_are_counted_as_they_are_taken():
@@ -196,5 +195,4 @@ def test_fedbn_leaves_batch_norm_on_the_clients():
         torch.testing.assert_close(said["weights"][0][~mask], expected[~mask], rtol=0, atol=1e-9)
         torch.testing.assert_close(fed.members[2].state["normalizers"], expected[mask], rtol=0, atol=1e-9)
     fed, model = toy()
-    with pytest.raises(InputError, match="this network has none"):
-        registry.optimizer("fedbn", FIT).round(fed, [0], model)
+    refuse_call("this network has none", registry.optimizer("fedbn", FIT).round, fed, [0], model)

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from fnlkit.core import registry
-from fnlkit.core.errors import InputError
 from fnlkit.experiment.plan import Plan
 from fnlkit.experiment.settings import Settings
+from tests.commands import refuse_call
 from tests.experiment.test_experiment import finish, problem, reread, same, settings
 
 ROUNDS = 12
@@ -72,8 +72,7 @@ def test_decay_is_a_schedule_and_a_warm_up_lowers_the_first_rates():
     same(finish(*given, settings(rounds=3, schedule="exponential(factor=0.5)")), decayed)
     warm = finish(*given, settings(rounds=1, warmup_rounds=1, lr=0.2))
     assert torch.equal(warm.weights, finish(*given, settings(rounds=1, lr=0.1)).weights)
-    with pytest.raises(InputError, match="both change the learning rate; remove one"):
-        Plan.of(Settings(schedule="cosine", decay=0.9))
+    refuse_call("both change the learning rate; remove one", Plan.of, Settings(schedule="cosine", decay=0.9))
 
 
 def test_fedcorr_passes_through_a_schedule_once():
@@ -99,5 +98,4 @@ def test_another_budget_resumes_only_if_the_rates_stay(tmp_path):
         if possible:
             same(finish(*given, longer, resume=run), finish(*given, longer))
         else:
-            with pytest.raises(InputError, match="depends on the number of rounds"):
-                finish(*given, longer, resume=run)
+            refuse_call("depends on the number of rounds", finish, *given, longer, resume=run)

@@ -12,6 +12,7 @@ from fnlkit.core.errors import InputError
 from fnlkit.kernels import matrices
 from fnlkit.kernels.scores import confusion, transition
 from fnlkit.simulate.noise import MODELS, Corruption, inject, mean_requested_transition, summary
+from tests.commands import refuse_call
 
 pytestmark = pytest.mark.smoke
 
@@ -172,12 +173,9 @@ def test_published_maps():
 def test_the_map_follows_from_the_data_sets_name():
     federation = noisy("asymmetric(eta=1)", federation=fed(dataset="fashion-mnist"))
     assert np.array_equal(federation.given, matrices.class_map("fashion-mnist", 10)[federation.true])
-    with pytest.raises(InputError, match="no published class map for 'toy'; write map=NAME"):
-        noisy("asymmetric")
-    with pytest.raises(InputError, match="kind=pairflip has no map"):
-        noisy("clients(kind=pairflip, map=mnist)")
-    with pytest.raises(InputError, match="is for 100 classes, here are 10"):
-        noisy("asymmetric(map=cifar100)")
+    refuse_call("no published class map for 'toy'; write map=NAME", noisy, "asymmetric")
+    refuse_call("kind=pairflip has no map", noisy, "clients(kind=pairflip, map=mnist)")
+    refuse_call("is for 100 classes, here are 10", noisy, "asymmetric(map=cifar100)")
 
 
 @given(st.integers(2, 30), st.floats(0, 0.45), st.floats(0, 1), st.integers(0, 2**32))
@@ -263,10 +261,8 @@ def test_instance_noise_depends_on_the_sample():
     found = inject(federation, "instance(eta=0.5)", seed=0, x=x).given
     both = (found[:3000] != federation.true[:3000]) & (found[3000:] != federation.true[3000:])
     assert both.sum() > 500 and (found[:3000] == found[3000:])[both].mean() > 0.6  # by chance: 1 / 9
-    with pytest.raises(InputError, match="is it another data set"):
-        inject(federation, "instance", seed=0, x=x[:-1])
-    with pytest.raises(InputError, match="needs the samples"):
-        inject(federation, "instance", seed=0)
+    refuse_call("is it another data set", inject, federation, "instance", seed=0, x=x[:-1])
+    refuse_call("needs the samples", inject, federation, "instance", seed=0)
 
 
 def test_a_matrix_of_the_user(tmp_path):
@@ -281,12 +277,10 @@ def test_a_matrix_of_the_user(tmp_path):
     bad[:, 0], bad[0, 0] = 0, 1
     bad[:, 1:] /= bad[:, 1:].sum(0)
     np.save(tmp_path / "bad.npy", bad)
-    with pytest.raises(InputError, match="its columns do: add transpose=true"):
-        noisy(f'matrix(path="{tmp_path}/bad.npy")')
+    refuse_call("its columns do: add transpose=true", noisy, f'matrix(path="{tmp_path}/bad.npy")')
     assert np.allclose(noisy(f'matrix(path="{tmp_path}/bad.npy", transpose=true)').noise_transition, bad.T)
     np.save(tmp_path / "small.npy", np.eye(3))
-    with pytest.raises(InputError, match="expected 10 x 10"):
-        noisy(f'matrix(path="{tmp_path}/small.npy")')
+    refuse_call("expected 10 x 10", noisy, f'matrix(path="{tmp_path}/small.npy")')
 
 
 def test_labels_of_the_user(tmp_path):
@@ -301,17 +295,13 @@ def test_labels_of_the_user(tmp_path):
         assert np.array_equal(federation.given, worse) and np.array_equal(federation.true, clean.true)
         assert federation.noise_transition is None and summary(federation)["requested_share"] is None
         assert federation.noise_client_level.tolist() == [1, 1]
-    with pytest.raises(InputError, match="one of aggre_label, clean_label, worse_label"):
-        noisy(f'labels(path="{tmp_path}/human.pt")', federation=clean)
+    refuse_call("one of aggre_label, clean_label, worse_label", noisy, f'labels(path="{tmp_path}/human.pt")', federation=clean)
     torch.save({"clean_label": clean.true[::-1].copy(), "worse_label": worse}, tmp_path / "human.pt")
-    with pytest.raises(InputError, match="another order"):
-        noisy(f'labels(path="{tmp_path}/human.pt", key=worse_label)', federation=clean)
+    refuse_call("another order", noisy, f'labels(path="{tmp_path}/human.pt", key=worse_label)', federation=clean)
     np.save(tmp_path / "l.npy", worse + 1)
-    with pytest.raises(InputError, match="labels run from 1 to 10, not 0 to 9"):
-        noisy(f'labels(path="{tmp_path}/l.npy")', federation=clean)
+    refuse_call("labels run from 1 to 10, not 0 to 9", noisy, f'labels(path="{tmp_path}/l.npy")', federation=clean)
     np.save(tmp_path / "l.npy", worse[:-1])
-    with pytest.raises(InputError, match="a whole number for each of 60 training samples"):
-        noisy(f'labels(path="{tmp_path}/l.npy")', federation=clean)
+    refuse_call("a whole number for each of 60 training samples", noisy, f'labels(path="{tmp_path}/l.npy")', federation=clean)
 
 
 def test_noise_on_noise_adds_up():
@@ -373,14 +363,12 @@ def test_labels_of_a_users_model_are_checked(change, monkeypatch):
     )
     assert before.given.any()
     monkeypatch.setattr(f"{__name__}.zeros", lambda ground: Corruption(change(ground.labels)))
-    with pytest.raises(InputError, match="returned .*; expected .* whole numbers from 0 to 9"):
-        inject(fed(), name, seed=0)
+    refuse_call("returned .*; expected .* whole numbers from 0 to 9", inject, fed(), name, seed=0)
 
 
 def test_models_of_the_user():
     assert abs((noisy("tests.simulate.noise.test_noise:mine").noise_client_level).mean() - 0.5) < 0.05
-    with pytest.raises(InputError, match="expected fnlkit.simulate.noise.Corruption"):
-        noisy("tests.simulate.noise.test_noise:wrong")
+    refuse_call("expected fnlkit.simulate.noise.Corruption", noisy, "tests.simulate.noise.test_noise:wrong")
     assert "clients" in MODELS
 
 
