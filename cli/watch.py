@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import math
 import os
+import shlex
 import time
 from contextlib import nullcontext, suppress
 
 import click
 
 from fnlkit.artifacts import files
-from fnlkit.cli.plumbing import out_console, printable, suggest
+from fnlkit.cli.plumbing import caution, out_console, printable, suggest
 from fnlkit.core.errors import InputError
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -45,7 +46,10 @@ def command(metrics: str, every: float, once: bool) -> None:
             time.sleep(every if going else 0)
     run = metrics.removesuffix(".metrics.jsonl") + ".pt"
     if not _is_running(metrics) and os.path.isfile(run):
-        suggest("evaluate", run)
+        if any(stage == "final" for stage, *_ in _rows(metrics)):
+            suggest("evaluate", run)
+        else:
+            caution(f"the run is not finished; repeat its command with --resume {shlex.quote(run)}")
 
 
 def _is_running(path):

@@ -36,15 +36,14 @@ Value = TypeVar("Value")
 
 MAX_BYTES = 4 * 2**30 - 1
 MAX_META = 16 * 2**20
-# The newest version of every kind that this fnlkit reads and writes.
+# The newest version of every kind that this fnlkit reads; earlier versions wrote those of the second group.
 KINDS = {
     "fnlkit.federation": 1,
     "fnlkit.run": 1,
-    "fnlkit.embeddings": 1,
-    "fnlkit.probabilities": 1,
     "fnlkit.evaluation": 1,
-    "fnlkit.model": 1,
     "fnlkit.state": 1,
+    # Earlier versions:
+    "fnlkit.embeddings": 1,
     "fnlkit.steps": 1,
     "fnlkit.sums": 1,
     "fnlkit.heads": 1,

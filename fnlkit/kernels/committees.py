@@ -7,16 +7,21 @@ from fnlkit.core.errors import InputError
 from fnlkit.kernels.annotator import fit_annotator
 from fnlkit.kernels.inversion import invert_transition
 
-# Share of right labels that the first transition matrix assumes, as in `fedem`, and the number of updates.
+# Share of right labels that the first transition matrix assumes, and the number of updates by expectation maximization.
 RIGHT, PASSES = 0.6, 10
 # The smallest weight, the draws of the agreements, and the largest usable entry of an inverted transition matrix.
 LEAST, DRAWS, LARGEST = 0.05, 10_000, 10.0
 
 
-def fit_transition(probabilities: ArrayLike, given: ArrayLike, *, passes: int = PASSES) -> NDArray[np.float64]:
-    """Estimate the transition matrix T[true, given] (C, C) of labels by expectation maximization.
+def first_transition(classes: int) -> NDArray[np.float64]:
+    """The matrix T[true, given] (C, C) before the first update, as in `fedem`."""
+    return RIGHT * np.eye(classes) + (1 - RIGHT) / classes
 
-    A pass infers q(z) ~ p(z|x) T[z, y] and counts T from it (Dawid, Skene 1979, with a classifier in place of class shares).
+
+def count_expected(probabilities: ArrayLike, given: ArrayLike, matrix: ArrayLike) -> NDArray[np.float64]:
+    """Count expected samples by true and given class (C, C); the counts of several clients can be added.
+
+    Each sample counts by q(z) ~ p(z|x) T[z, y] (Dawid, Skene 1979, with a classifier in place of class shares).
 
     Parameters
     ----------
@@ -24,30 +29,8 @@ def fit_transition(probabilities: ArrayLike, given: ArrayLike, *, passes: int = 
         Class probabilities of a classifier that was not trained on these labels.
     given : (n,) int
         Given labels, 0..C-1.
-    passes : int >= 1
-
-    Examples
-    --------
-    >>> p = np.repeat([[0.99, 0.01], [0.01, 0.99]], 100, axis=0)
-    >>> y = np.r_[np.zeros(80), np.ones(120)].astype(int)  # a fifth of the first class is labeled as the second
-    >>> fit_transition(p, y).round(1).tolist()
-    [[0.8, 0.2], [0.0, 1.0]]
-    """
-    matrix = first_transition(np.shape(probabilities)[1])
-    for _ in range(passes):
-        matrix = next_transition(count_expected(probabilities, given, matrix))
-    return matrix
-
-
-def first_transition(classes: int) -> NDArray[np.float64]:
-    """The matrix (C, C) with which `fit_transition` begins."""
-    return RIGHT * np.eye(classes) + (1 - RIGHT) / classes
-
-
-def count_expected(probabilities: ArrayLike, given: ArrayLike, matrix: ArrayLike) -> NDArray[np.float64]:
-    """Expected numbers of samples by true and given class (C, C); parameters as for `fit_transition`.
-
-    The counts of several clients can be added.
+    matrix : (C, C)
+        T of the last update.
     """
     return fit_annotator(np.maximum(probabilities, 1e-4), given, matrix, strength=1.0, steps=0).counts
 

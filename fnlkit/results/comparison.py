@@ -100,7 +100,7 @@ def list_runs(
     columns: dict[str, list[Any]] = {
         "run": shorten([str(row["run"]) for row in rows]),
         "method": shorten([str(row.get("name", row["method"])) for row in rows]),
-        "measures": list(map(score_name, rows)),
+        "measures": [score_name(row) if row.get(f"{score_name(row)}_last") is not None else "" for row in rows],
     }
     columns |= {kind: [_value(row, f"{score_name(row)}_{kind}") for row in rows] for kind in kinds}
     targets = [name for name in MEASURES if name.startswith("target_")]

@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import threading
-import time
 from contextlib import redirect_stderr
 
 import click
@@ -16,7 +15,7 @@ import pytest
 from filelock import FileLock
 from PIL import Image
 
-from fnlkit.cli import group
+from fnlkit.cli import group, watch
 from fnlkit.cli.terminal import Table, console, out_console
 from fnlkit.federated.client.failure import Failure
 from tests.commands import BIN, ENVIRONMENT, LIMIT, fnlkit, refuse, succeed
@@ -135,14 +134,16 @@ def test_rows_are_summarized_and_a_row_that_is_still_written_is_left_out(tmp_pat
     assert lines == ["training, 3 rounds, 15 client-rounds, accuracy 0.7500, best 0.7500", "▁█"]
 
 
-def test_watch_follows_until_the_run_ends(tmp_path):
+def test_watch_follows_until_the_run_ends(tmp_path, monkeypatch):
+    shown, summary = threading.Event(), watch._summary
+    monkeypatch.setattr(watch, "_summary", lambda *given: [summary(*given), shown.set()][0])
     path, lock = tmp_path / "run.metrics.jsonl", tmp_path / "run.metrics.jsonl.lock"
     path.write_text(row(0, 0.5))
     held = FileLock(lock)
     held.acquire()
 
     def train():
-        time.sleep(0.3)  # the command starts and shows the first row
+        shown.wait(LIMIT)  # the command shows the first row
         with open(path, "a") as file:
             file.write(row(1, 0.75) + row(2, 0.8, "final"))
         os.unlink(lock)
@@ -157,8 +158,8 @@ def test_watch_follows_until_the_run_ends(tmp_path):
 
 def test_a_run_that_trained_is_shown_and_a_terminal_too(noisy, tmp_path):
     train = f"fnlkit train {noisy} --rounds 2 --engine sequential --epochs 1 --batch-size 60 -o run.pt"
-    watched = succeed(f"{train} && fnlkit watch run.metrics.jsonl --once", tmp_path).stdout
-    assert "training, 2 rounds, 4 client-rounds, accuracy 0." in watched
+    watched = succeed(f"{train} && fnlkit watch run.metrics.jsonl --once", tmp_path)
+    assert "training, 2 rounds, 4 client-rounds, accuracy 0." in watched.stdout and "next: fnlkit evaluate" in watched.stderr
     assert "2 rounds" in succeed("fnlkit watch run.metrics.jsonl", tmp_path, terminal=True).stdout
 
 
@@ -179,10 +180,12 @@ def test_watch_refuses_other_files(text, tmp_path):
 
 
 def test_the_lock_of_a_killed_run_is_ignored(tmp_path):
-    """After SIGKILL the file of the lock stays, and nobody holds it: the command ends."""
+    """After SIGKILL the file of the lock stays, and nobody holds it: the command ends and names the option that continues."""
+    (tmp_path / "run.pt").touch()
     (tmp_path / "run.metrics.jsonl").write_text(row(0, 0.5))
     (tmp_path / "run.metrics.jsonl.lock").write_text("123456")
-    assert "1 rounds" in succeed("fnlkit watch run.metrics.jsonl", tmp_path).stdout
+    done = succeed("fnlkit watch run.metrics.jsonl", tmp_path)
+    assert "1 rounds" in done.stdout and "--resume run.pt" in done.stderr and "evaluate" not in done.stderr
 
 
 def test_missing_files_folders_and_strange_stages(tmp_path):

@@ -122,10 +122,10 @@ BATCH = Batch(torch.tensor([0, 1]))
 
 def sent(transition):
     """Return a loss as a site gets it in a message."""
-    from fnlkit.sites.site.allowed import may_be_named
+    from fnlkit.sites.site.allowed import functions
 
     loss = partial(correction.forward_given, transition=transition)
-    return unpack(pack(Fit(loss=loss)), may_be_named).loss
+    return unpack(pack(Fit(loss=loss)), lambda *named: named in functions()).loss
 
 
 @pytest.mark.parametrize("text", ["{}/helper.py:f/..", "json.tool:x/..", "helper:f", "{}/T.csv", "matrix(path='{}/T.csv')"])

@@ -41,10 +41,6 @@ def test_five_sites_are_ranked_by_the_noise_that_they_have(digits):
     assert few["client_auc"] < 0.8 and few["sample_auc"] < 0.7  # what one client a round knows
 
 
-def test_constant_features_are_no_evidence(digits):
-    refuse_call("same for every sample", estimate, federation(digits, 5), digits, "knn", embeddings=np.ones((1438, 4)))
-
-
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_constant_samples_are_refused_or_called_void_by_every_estimator(name, digits):
     blank = replace(digits, samples=lambda: (np.zeros_like(digits.x_train), np.zeros_like(digits.x_test)))

@@ -13,7 +13,8 @@ from fnlkit.experiment.crossfit import CrossFit, make_experiment
 from fnlkit.experiment.network import load_trained
 from fnlkit.experiment.scale import Scale
 from fnlkit.federated.client.failure import Failure
-from fnlkit.kernels.committees import correct_agreement, find_weights, fit_transition, sum_products, usable_inverse
+from fnlkit.kernels import committees
+from fnlkit.kernels.committees import correct_agreement, find_weights, sum_products, usable_inverse
 from fnlkit.models.committee import Committee
 from fnlkit.results.evaluation import summary
 from tests.commands import refuse_call
@@ -50,6 +51,13 @@ def noisy_labels(matrix, n=20_000, seed=0):
     rng = np.random.default_rng(seed)
     true = rng.integers(0, len(matrix), n)
     return true, (rng.random(n)[:, None] > np.cumsum(matrix, 1)[true]).sum(1), rng
+
+
+def fit_transition(p, given):
+    matrix = committees.first_transition(p.shape[1])
+    for _ in range(committees.PASSES):
+        matrix = committees.next_transition(committees.count_expected(p, given, matrix))
+    return matrix
 
 
 def test_the_transition_of_labels_is_found_from_an_imperfect_classifier():

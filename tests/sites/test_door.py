@@ -27,7 +27,7 @@ from fnlkit.federated.server.clients import Ask, Clients
 from fnlkit.methods import energy_levels, fedcorr
 from fnlkit.sites import project
 from fnlkit.sites.site import audit, door, limits, preview, steps
-from fnlkit.sites.site.allowed import may_be_named
+from fnlkit.sites.site.allowed import functions
 from tests import toy
 from tests.commands import refuse_call
 from tests.sites.deployed import RUN, Deployed, Judged, about, lines, request, sent, told
@@ -374,7 +374,7 @@ def test_steps_of_an_honest_server_meet_the_agreed_limits(method, optimizer, mon
 
     def round(self, ask, *given, **more):
         for step in ask.steps if isinstance(ask, Ask) else given[1:]:
-            travel.unpack(travel.pack(step), may_be_named)
+            travel.unpack(travel.pack(step), lambda *named: named in functions())
             for part in steps.parts_of(step):
                 limits.must_fit(rows[steps.name_of(part)], part, {}, None)
                 checked.add(steps.name_of(part))

@@ -68,8 +68,7 @@ def test_training_and_evaluation_follow_in_the_same_project(audited, tmp_path, c
         agreement = 1 - (fewest + most) / 120
         expected = {"samples": 60, "agreement": agreement, "low": low, "high": high, "balanced": agreement}
         assert row == {"site": f"site-{k}"} | expected
-    with pytest.raises(InputError, match="output"):  # a finished result is not overwritten
-        deployed.run(task="evaluate", run=run)
+    refuse_call("output", deployed.run, task="evaluate", run=run)
 
 
 def test_sites_with_one_class_or_one_sample_take_part(audited, tmp_path, capsys):
@@ -185,6 +184,19 @@ def test_a_site_with_a_full_disk_is_named_and_awaited(task, visits, audited, und
     assert any("site-1" in text and "disk is full" in text for text in events)
 
 
+@pytest.mark.parametrize(
+    ("task", "remedy"), [("audit", "remove the cause at each site"), ("train", "see the log at each site")]
+)
+def test_the_remedy_for_sites_that_all_fail_is_not_to_start_them(task, remedy, audited, tmp_path, monkeypatch, capsys):
+    def fails(path, **about):
+        if about["round"] is not None:
+            raise InputError("the sum is above the limit")
+
+    monkeypatch.setattr(ledger, "enter", fails)
+    refuse_call(remedy, Judged(audited, tmp_path, task).run, error=(InputError, WorkStopped))
+    assert "start these sites" not in capsys.readouterr().out
+
+
 def test_an_internal_error_of_the_server_is_named_as_one(audited, tmp_path, monkeypatch, capsys):
     """The text of a KeyError alone is a word in quotes, and running the command again repeats it."""
     deployed = Judged(audited, tmp_path)
@@ -259,8 +271,7 @@ def test_reviewed_labels_are_used_in_the_next_run(audited, tmp_path, capsys):
     deployed.restart_sites()  # each message has a process of its own
     for node in (100, 101, 102):
         deployed.nodes.pop(node)
-    with pytest.raises(WorkStopped, match="0 of 4 sites remain"):  # other sums of the same samples would reveal the changes
-        deployed.run(output=str(tmp_path / "again"), min_replies=0.25)
+    refuse_call("0 of 4 sites remain", deployed.run, output=str(tmp_path / "again"), min_replies=0.25, error=WorkStopped)
     assert lines(deployed, 3)[-1]["failure"] == ["release", "InputError"]
     site = dict(np.load(deployed.nodes[103]["data"]))
     site["y"][0] = (site["y"][0] + 1) % 10

@@ -100,7 +100,7 @@ def admit(ask: Any, replies: list[Any]) -> Admitted:
     long |= too_long(norms, session.log, start[:count], session.max_update_ratio)
     for j, reason in long.items():
         reasons[j] = reason
-    message = None if ask.optional else user_error(replies)
+    message = None if ask.optional else user_error(replies, "the log at each site" if session.engine.foreign else "-vv")
     if message is not None and _blames_method(ask):
         raise InputError(message)
     return Admitted(names, checked, reasons, norms, bool(long))
@@ -110,7 +110,7 @@ def _blames_method(ask):
     """True if an error of all clients is one of the method, so that the run ends."""
     session, count = ask.session, len(ask.ids)
     foreign = session.engine.foreign
-    return count > 1 or (not foreign and too_few(count, 0, session.log, session.min_replies, len(session)))
+    return count > 1 or (not foreign and too_few(count, 0, session.log, session.min_replies, len(session), session.rejected))
 
 
 def names_in_round(ask: Any) -> tuple[frozenset[str] | None, frozenset[str]]:
@@ -385,7 +385,9 @@ def too_long(norms: dict[int, float], log: "list[Exchange]", start: "torch.Tenso
     }
 
 
-def too_few(asked: int, accepted: int, log: "list[Exchange]", min_replies: float, clients: int) -> bool:
+def too_few(
+    asked: int, accepted: int, log: "list[Exchange]", min_replies: float, clients: int, rejected: list[dict[str, Any]]
+) -> bool:
     """True if too few clients of a round are left to use its result.
 
     A cohort of one client is judged together with earlier visits unless `min_replies` is 1, and so is every cohort if it is 0.
@@ -400,15 +402,18 @@ def too_few(asked: int, accepted: int, log: "list[Exchange]", min_replies: float
         The smallest accepted share.
     clients : int
         Number of all clients.
+    rejected : list of dict
+        As for `check_any_accepted`.
     """
     if accepted == asked or min_replies == 1:
         return accepted < asked
     enough = min(PATIENCE, clients)
     if asked == 1 or not min_replies:
-        for entry in reversed(log):
+        counts = _count_accepted(log, rejected)
+        for entry, count in zip(reversed(log), reversed(counts), strict=True):
             if asked >= enough or (min_replies and len(entry.asked) > 1):
                 break
-            asked, accepted = asked + len(entry.asked), accepted + len(entry.kept)
+            asked, accepted = asked + len(entry.asked), accepted + count
         if asked < enough:
             return False
     return accepted < least_of(min_replies, asked)
@@ -428,18 +433,23 @@ def check_any_accepted(log: "list[Exchange]", rejected: list[dict[str, Any]]) ->
     rejected : list of dict
         round, client and reason of each rejected reply.
     """
-    refused = {(entry["round"], entry["client"]) for entry in rejected}  # some by their weight, after their reply was logged
-    if rejected and all((r, client) in refused for r, entry in enumerate(log) for client in entry.kept.tolist()):
+    if rejected and not any(_count_accepted(log, rejected)):
         raise to_error(rejected[-1]["round"], [rejected[-1]["client"]], [rejected[-1]["reason"]])
 
 
-def user_error(replies: list[Any]) -> str | None:
-    """Message of a user error that occurred on every client, or None."""
+def _count_accepted(log, rejected):
+    """Count the accepted clients of each logged round; some are rejected by their weight, after their reply was logged."""
+    refused = {(entry["round"], entry["client"]) for entry in rejected}
+    return [sum((r, client) not in refused for client in entry.kept.tolist()) for r, entry in enumerate(log)]
+
+
+def user_error(replies: list[Any], log: str = "-vv") -> str | None:
+    """Message of a user error that occurred on every client, or None; without a text, it names where the reason is."""
     if not replies or not all(isinstance(reply, Failure) and reply.code == "input" for reply in replies):
         return None
     messages = sorted({reply.sentence for reply in replies} - {""})
     if not messages:
-        return "a user component rejects its input on every client; see -vv"
+        return f"a user component rejects its input on every client; see {log}"
     return plain(messages[0])[:_MAX_MESSAGE]
 
 

@@ -91,9 +91,10 @@ class Remote:
         if remaining >= least:
             return
         lost = "; ".join(f"{self.sites.names[k]}: {reason}" for k, reason in sorted(self.lost.items()))
+        remedy = self.sites.remedy(self.lost)
         raise WorkStopped(
             f"{remaining} of {self.sites.count} sites remain, and this task requires {least} (min_replies); lost: {lost}; "
-            f"{self.sites.repair}{', or leave them out (`without`)' * self.sites.transport.named}, then run the same command"
+            f"{remedy}{', or leave them out (`without`)' * self.sites.transport.named}, then run the same command"
         )
 
     def lose(self, site: int, reason: str) -> None:

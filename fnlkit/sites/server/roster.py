@@ -89,7 +89,6 @@ class Roster:
         self.sizes: dict[int, int] = {}
         self.versions: dict[int, Any] = {}
         self._heard: set[Any] = set()
-        self.repair = transport.repair
         self.admitted = [k for k in range(self.count) if transport.named or not any(keys) or keys[k]]
         self._owners = {key: k for k, key in enumerate(keys) if key}
         if transport.named:  # the transport identifies a peer as a site
@@ -157,13 +156,19 @@ class Roster:
             (silent, "no answer in time", "look at the log of the start command, or raise `wait`"),
             (absent, "left out", "name fewer sites in `without`, or lower `min_replies`")
             if self.transport.named
-            else (absent, "not connected", f"{self.repair}, or raise `wait`"),
+            else (absent, "not connected", f"{self.transport.repair}, or raise `wait`"),
         )
         parts = [f"{state} ({self._join_names(some)}): {step}" for some, state, step in steps if some]
         return "; ".join([*parts, "then run the same command"])
 
     def _join_names(self, clients):
         return ", ".join(self.names[k] + ("" if k in self.admitted else " (not admitted)") for k in clients)
+
+    def remedy(self, reasons: Mapping[int, str]) -> str:
+        """Suggest the next step for sites that were lost for these reasons."""
+        if self.transport.named or any(words in reason for reason in reasons.values() for words in SILENT):
+            return self.transport.repair
+        return "remove the cause at each site (its log has the reason)"
 
     def wait_for_return(self, clients: Any) -> set[int]:
         """Wait until these clients have nodes again, and return the clients that have."""

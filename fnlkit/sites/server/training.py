@@ -93,7 +93,8 @@ def train(sites: Roster, task: Task, options: Any, say: Callable[[str], object])
         try:
             experiment.run(on_round=done, checkpoint=lambda run: run.write(output), checkpoint_every=1)
         except TooManyLost as error:
-            raise TooManyLost(f"{_with_names(error, names)}; {sites.repair}, then run the same command") from None
+            remedy = sites.remedy(error.reasons)
+            raise TooManyLost(f"{_with_names(error, names)}; {remedy}, then run the same command") from None
     for (name, reason), rounds in counts.items():
         if rounds > 1:
             say(f"{rounds} rounds without {name}: {reason}")

@@ -1,4 +1,4 @@
-"""Functions that a server's message can name: steps of methods and estimators, losses, gradient terms and penalties.
+"""Functions that a server's message can name: steps of methods, losses, gradient terms and penalties.
 
 A site resolves the names in a message only with the table of `functions` and never imports anything else.  The table has the
 public functions at the top of a module of `PACKAGES`, defined in this module, whose positional parameters are exactly those
@@ -18,7 +18,6 @@ PACKAGES = (
     "fnlkit.federated.client.measuring",
     "fnlkit.federated.client.scaling",
     "fnlkit.federated.client.private_counts",
-    "fnlkit.estimators",
     "fnlkit.methods",
     "fnlkit.federated.server.optimizers",
     "fnlkit.federated.server.selection",
@@ -51,14 +50,3 @@ def _runs_on_clients(found, module, name):
         return False
     parameters = inspect.signature(found).parameters.values()
     return tuple(p.name for p in parameters if p.kind is not p.KEYWORD_ONLY) in (STEP, LOSS, TERM, PENALTY)
-
-
-def may_be_named(module: object, name: object) -> bool:
-    """Whether a server can run the function `name` of `module` at a site.
-
-    Parameters
-    ----------
-    module, name : object
-        Values from a message, not validated.
-    """
-    return isinstance(module, str) and isinstance(name, str) and (module, name) in functions()
