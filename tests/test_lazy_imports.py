@@ -11,7 +11,7 @@ from fnlkit.artifacts.run import Run
 from fnlkit.kernels import neighbors
 from fnlkit.kernels.nearby import nearest as near_with_distances
 from tests.commands import ENVIRONMENT, LIMIT
-from tests.test_versions import ROOT
+from tests.test_package import ROOT
 
 # The usual finder, which does not find the packages of the first argument.
 BLOCKED = """

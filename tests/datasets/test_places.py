@@ -1,10 +1,11 @@
-"""Known data sets: where they lie, for readers and `data list` alike; pathmnist and CrowdTruth from made files."""
+"""Known data sets: where they lie, pathmnist and CrowdTruth from made files, and the embedded data of real sites."""
 
 import csv
 import hashlib
 import io
 import json
 import sys
+from functools import cache
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,6 +17,7 @@ from fnlkit.datasets.public_sets import PATHMNIST_CLASSES
 from tests.commands import fnlkit, refuse, refuse_call, succeed
 
 
+# ---- known data sets: where they lie, for readers and `data list` alike; pathmnist and CrowdTruth from made files
 @pytest.mark.parametrize("name", ["mnist", "speechcommands"])
 def test_half_a_data_set_is_none(name, tmp_path):
     """A download that broke off leaves some files: neither the list nor the reader takes them for the whole."""
@@ -168,3 +170,65 @@ def test_missing_and_changed_files_and_unknown_names_are_one_line(publish, tmp_p
     refuse(f"fnlkit data get 'crowdtruth(path=\"{tmp_path}/none\")'", tmp_path, "no ground_truth_cause.csv")
     refuse("fnlkit data get 'crowdtruth(relation=cures)'", tmp_path, "cause or treat")
     refuse("fnlkit data get crowdtruht", tmp_path, "did you mean 'crowdtruth'")
+
+
+# ---- the embedded data of real sites: tables, ratings, missing values, sites of training, and sites that took no part
+BINARY = {"exclude": "exclude", "doubtful": "accept", "accept": "accept"}
+load_once = cache(datasets.load)
+
+
+@pytest.mark.parametrize(
+    ("name", "checksum"),
+    [
+        ("mriqc", "e78c6b869e21ea6b93e9f82d0b478780ec7e70bca2cb62a4b1ffd4f3e209acf1"),
+        ("mriqc(label=rater_1)", "372c8d96"),
+        ("heart", "0f8fd84f"),
+        ("heart(flamby=true)", "151d44b6"),
+    ],
+)
+def test_the_samples_and_labels_are_fixed(name, checksum, no_connection):
+    data = load_once(name)
+    assert data.name == name and data.kind == "vector" and data.checksum.startswith(checksum)
+
+
+def test_mriqc_has_the_published_sizes():
+    data = load_once("mriqc")
+    assert data.x_train.shape == (1101, 68) and data.x_test.shape == (265, 68) and data.columns[0] == "cjv"
+    assert len(np.unique(data.fields["site"])) == 17 and len(set(data.ids)) == 1101
+    assert data.class_names == ["accept", "exclude"] and np.bincount(data.y_test).tolist() == [190, 75]  # as published
+    assert data.observed and data.truth is None and not data.test_verified
+
+
+def test_one_rater_can_be_the_label_of_the_scans_that_he_rated():
+    data, whole = load_once("mriqc(label=rater_1)"), load_once("mriqc")
+    rated = [(whole.fields[f"rater_{number}"] != "").sum() for number in (1, 2, 3)]
+    assert rated == [600, 600, 1101] and len(data.unlabeled) == 501
+    assert np.array(data.class_names)[data.y_train].tolist() == [BINARY[vote] for vote in data.fields["rater_1"]]
+    rest = whole.fields["rater_1"] == ""
+    np.testing.assert_array_equal(data.y_test, whole.y_test)
+    np.testing.assert_array_equal(data.x_train, whole.x_train[~rest])
+    assert data.unlabeled.ids == whole.ids[rest].tolist() and data.unlabeled.sites == whole.fields["site"][rest].tolist()
+    np.testing.assert_array_equal(data.unlabeled.samples(), whole.x_train[rest])
+
+
+def test_heart_has_the_patients_of_uci_and_the_test_set_of_flamby():
+    data, small = load_once("heart"), load_once("heart(flamby=true)")
+    assert (len(data.y_train), len(data.y_test), len(small.y_train), len(small.y_test)) == (666, 254, 486, 254)
+    sites, counts = np.unique(small.fields["site"], return_counts=True)
+    assert dict(zip(sites.tolist(), counts.tolist(), strict=True)) == {
+        "cleveland": 199, "hungarian": 172, "switzerland": 30, "va": 85,
+    }  # fmt: skip
+    np.testing.assert_array_equal(data.y_test, small.y_test)
+    for one in (data, small):
+        assert not one.observed and one.test_verified
+        assert [one.class_names[y] == "disease" for y in one.y_train] == (one.fields["num"] != "0").tolist()
+    assert not any("missing" in name or name.partition(":")[0] in ("slope", "ca", "thal") for name in small.columns)
+    # A cholesterol of 0 is unknown, and a number for FLamby.
+    assert "chol (missing)" in data.columns and (small.x_train[:, small.columns.index("chol")] == 0).any()
+
+
+@pytest.mark.parametrize(
+    ("name", "parameter"), [("mriqc(label=rater_4)", "label"), ("mriqc(rater=1)", "rater"), ("heart(flamby=2)", "flamby")]
+)
+def test_a_wrong_parameter_is_named(name, parameter):
+    refuse_call(parameter, load_once, name)

@@ -1,4 +1,4 @@
-"""Two models that choose samples for each other: choices by hand, a loop of two optimizers as the twin."""
+"""Methods that choose samples: co-teaching against a loop of two optimizers, CUFIT by the agreement with a probe."""
 
 import numpy as np
 import pytest
@@ -9,13 +9,16 @@ from fnlkit.federated.client.client import Batch
 from fnlkit.federated.client.losses import exchanged
 from fnlkit.federated.client.training import Fit, plan
 from fnlkit.kernels.streams import stream
+from fnlkit.methods.cufit import cufit
 from fnlkit.methods.warmup import forgotten
 from fnlkit.models.dropout import Dropout2d
 from fnlkit.models.pair import Pair
 from tests.commands import refuse_call, succeed
-from tests.toy import Net, fitting, toy, train
+from tests.methods.test_methods import run
+from tests.toy import Net, clients, fitting, toy, train
 
 
+# ---- two models that choose samples for each other: choices by hand, a loop of two optimizers as the twin
 def batch_of(losses_a, losses_b):
     """Two classes, all labels 0, so that a loss l needs the logits (0, log(e^l - 1)); returns (features, Batch)."""
     first, second = (torch.tensor([[0.0, np.log(np.expm1(v))] for v in of], dtype=torch.float64) for of in (losses_a, losses_b))
@@ -87,3 +90,45 @@ def test_evaluate_and_predict_handle_pairs_of_models(noisy, tmp_path):
     state = torch.load(tmp_path / "net.pt")
     assert {name.split(".")[0] for name in state} == {"first", "second"}
     assert not torch.equal(state["first.fc1.weight"], state["second.fc1.weight"])
+
+
+# ---- CUFIT: samples are chosen by the agreement of the label with the probe, then with the intermediate model
+def train_cufit(people=None, rounds=8, **settings):
+    """Return (clients, the models before and after each round)."""
+    models = []
+
+    def program(clients, model, *parts, rounds):
+        models.append(model)
+        return cufit(clients, model, *parts, rounds=rounds, **settings)
+
+    fed, _, steps = run(program, people=people or clients(count=6), rounds=rounds)
+    return list(fed.members), [*models, *(step.model for step in steps)]
+
+
+def predictions(model, client):
+    twin = model.network.twin()
+    twin.load(model.weights)
+    with torch.no_grad():
+        return twin.module.eval()(client.inputs.plain(client.x)).argmax(-1)
+
+
+@pytest.mark.parametrize(("intermediate", "judge"), [(0, 0), (3, 3), (-1, 4), (8, 0)])
+def test_the_last_model_learns_where_the_model_before_it_agrees(intermediate, judge):
+    people, models = train_cufit(intermediate=intermediate)
+    for client in people:
+        agreed = predictions(models[judge], client) == client.y
+        np.testing.assert_array_equal(client.rows["keep"].bool().numpy(), agreed.numpy())
+
+
+def test_nothing_is_learned_from_samples_on_which_the_probe_disagrees():
+    people = clients()
+    probe = train_cufit(rounds=1)[1][0]
+    for client in people:
+        client.y.copy_((predictions(probe, client) + 1) % client.classes)
+        client.given.copy_(client.y)
+    for model in train_cufit(people, rounds=4)[1]:
+        torch.testing.assert_close(model.weights, probe.weights)
+
+
+def test_labels_are_not_mixed():
+    refuse_call("cannot be mixed", run, "cufit", fit=Fit(epochs=1, lr=0.1, batch_size=8, mixup=1.0))

@@ -45,7 +45,7 @@ def folder(tmp_path_factory):
     return place
 
 
-# Run in tests/sites/test_site_commands.py, with the folders of a coordinator, and in tests/cli/test_estimate.py.
+# Run in tests/sites/test_site_commands.py, with the folders of a coordinator, and in tests/cli/test_data.py.
 ELSEWHERE = ("site", "sites", "demo")
 
 

@@ -8,6 +8,7 @@ import click
 import fnlkit
 from fnlkit import kernels
 from fnlkit.cli import COMMANDS, group, parts
+from fnlkit.core import own
 from fnlkit.experiment.settings import Settings, TrainOptions
 from fnlkit.federated.engines import EngineOptions
 from tests.pages.steps import PAGES, ROOT
@@ -41,3 +42,11 @@ def test_the_list_of_pages_for_programs():
     listed = set(re.findall(r"\]\(([^)#]+)\)", (ROOT / "llms.txt").read_text(encoding="utf-8")))
     assert {*PAGES, "CONTRIBUTING.md", "AGENTS.md", "CHANGELOG.md"} == listed
     assert len((ROOT / "AGENTS.md").read_text(encoding="utf-8").splitlines()) <= 60
+
+
+def test_the_page_on_extending_has_an_example_or_a_row_of_each_kind():
+    """The kinds with a row have a template that tests/cli/test_methods.py runs."""
+    page = (ROOT / "docs/extending.md").read_text(encoding="utf-8")
+    examples = set(re.findall(r"^## An? (\w+)$", page, re.MULTILINE))
+    rows = set(re.findall(r"^\| (\w+) \| `\(", page, re.MULTILINE))
+    assert examples | rows == set(own.CALLS) and {"loss", "method", "optimizer"} <= examples

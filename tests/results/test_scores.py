@@ -1,21 +1,26 @@
-"""Two kinds of agreement and accuracy are three things: names, numbers, and how far an estimate can be believed."""
+"""Agreement and accuracy, calibration and likelihood of predictions, and the cost of a target accuracy."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from sklearn.metrics import classification_report, log_loss, roc_auc_score
 
 import fnlkit
 from fnlkit import datasets
 from fnlkit.artifacts.run import Run
 from fnlkit.estimators.intervals import clopper_pearson, wilson
 from fnlkit.experiment import Experiment, Settings
+from fnlkit.results import evaluation, grouping
+from fnlkit.results.calibration import BINS, probability_scores
 from fnlkit.results.scores import Independence, measure_run, summarize_counts
 from fnlkit.results.true_accuracy import ASSUMES, MEASURES, correct_scores, figures, scale_matrix
-from tests.commands import refuse_call
+from tests.commands import refuse_call, succeed
 
 
+# ---- two kinds of agreement and accuracy are three things: names, numbers, and how far an estimate can be believed
 def matrix(level, classes):
     """Return T (C, C) with equal probabilities for all wrong labels."""
     return (1 - level) * np.eye(classes) + level / (classes - 1) * (1 - np.eye(classes))
@@ -220,3 +225,127 @@ def test_the_evaluation_of_a_run_states_the_groups(tmp_path):
     hits = found["held_out"]["share"] * n.sum()
     scale = n.sum() / (n**2).sum()
     assert np.allclose([found["held_out"][name] for name in ("low", "high")], wilson(hits * scale, n.sum() * scale))
+
+
+# ---- AUC, calibration error and likelihood: compared with scikit-learn, numbers by hand, and labels without some classes
+@pytest.mark.parametrize(("classes", "absent"), [(2, []), (5, []), (5, [1, 4])], ids=str)
+def test_measures_equal_those_of_scikit_learn(classes, absent):
+    rng = np.random.default_rng(0)
+    labels = rng.choice(np.setdiff1d(np.arange(classes), absent), 200)
+    logits = 2 * rng.normal(size=(200, classes)) + np.eye(classes)[labels]
+    p = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    found = probability_scores(logits, labels)
+    assert found["nll"] == pytest.approx(log_loss(labels, p, labels=range(classes)))
+    areas = {c: roc_auc_score(labels == c, p[:, c]) for c in np.unique(labels)}
+    assert found["per_class_auc"] == [pytest.approx(areas[c]) if c in areas else None for c in range(classes)]
+    assert found["auc"] == pytest.approx(np.mean(list(areas.values())))
+    if not absent:
+        together = p[:, 1] if classes == 2 else p
+        assert found["auc"] == pytest.approx(roc_auc_score(labels, together, multi_class="ovr"))
+    ours = figures(np.histogram2d(labels, p.argmax(1), np.arange(classes + 1))[0])
+    theirs = classification_report(labels, p.argmax(1), output_dict=True, zero_division=0)
+    assert [ours["per_class_f1"][c] for c in areas] == pytest.approx([theirs[str(c)]["f1-score"] for c in areas])
+    assert [ours["per_class"][c] for c in areas] == pytest.approx([theirs[str(c)]["recall"] for c in areas])
+    assert np.isnan(ours["per_class_f1"][absent]).all()
+
+
+def test_calibration_error_by_hand():
+    """Bins of 1/15: 0.6 lies in (8/15, 9/15], twice, one right: |1 - 1.2|; 0.7 in (10/15, 11/15], wrong: 0.7; 0.9 of 4."""
+    p = np.array([[0.6, 0.4], [0.6, 0.4], [0.3, 0.7], [0.9, 0.1]])
+    found = probability_scores(np.log(p), np.array([0, 1, 0, 0]))
+    assert found["ece"] == pytest.approx((0.2 + 0.7 + 0.1) / 4) and BINS == 15
+    assert np.array(found["reliability"]) == pytest.approx(np.array([[2, 0.6, 0.5], [1, 0.7, 0], [1, 0.9, 1]]))
+    uniform = probability_scores(np.zeros((3, 15)), np.array([0, 1, 2]))  # a confidence on a border, one prediction right
+    assert uniform["ece"] == pytest.approx(1 / 3 - 1 / 15) and uniform["nll"] == pytest.approx(np.log(15))
+    assert uniform["auc"] == 0.5
+
+
+def test_measures_of_labels_that_do_not_define_them():
+    one = probability_scores(np.array([[800.0, 0], [0, 800]]), np.array([0, 0]))
+    assert "auc" not in one and one["per_class_auc"] == [None, None] and one["nll"] == 400 and one["ece"] == 0.5
+    assert probability_scores(np.zeros((2, 3)), np.array([-1, -1])) == {} == probability_scores(np.zeros((0, 3)), np.zeros(0))
+    assert probability_scores(np.array([[np.nan, 0]]), np.array([0])) == {}
+    known = probability_scores(np.array([[1.0, 0], [9, 0]]), np.array([1, -1]))
+    assert known == probability_scores(np.array([[1.0, 0]]), np.array([1]))
+
+
+def test_a_run_has_them_in_json_tables_and_pages(tmp_path):
+    fed = fnlkit.partition("digits", clients=3, holdout=0.2, say=None)
+    fnlkit.inject_noise(fed, say=None).write(tmp_path / "noisy.npz")
+    succeed("fnlkit train noisy.npz --rounds 2 --epochs 1 --fraction 1 -o run.pt", tmp_path)
+    row = json.loads(succeed("fnlkit evaluate run.pt --json --tidy a.csv", tmp_path).stdout)
+    test, held = row["measured"]["test"], row["measured"]["held_out_true"]
+    assert [row[name] for name in ("auc", "ece", "nll")] == [test[name] for name in ("auc", "ece", "nll")]
+    assert row["class_f1"] == test["per_class_f1"] and np.mean(row["class_f1"]) == pytest.approx(row["macro_f1"])
+    history = [json.loads(line) for line in (tmp_path / "run.metrics.jsonl").read_text().splitlines()]
+    assert row["nll"] == pytest.approx(history[-1]["loss"], rel=1e-5)
+    assert len(held["sites"]) == 3 and all({"auc", "ece", "nll", "macro_f1"} <= site.keys() for site in held["sites"])
+    # Sites of equal size: the likelihood of all samples is the mean of the sites'.
+    weights = [site["samples"] for site in held["sites"]]
+    assert np.average([site["nll"] for site in held["sites"]], weights=weights) == pytest.approx(held["nll"])
+    assert "auc_percent" in (tmp_path / "a.csv").read_text() and "nll_nats" in (tmp_path / "a.csv").read_text()
+    shown = succeed("fnlkit evaluate run.pt", tmp_path).stdout
+    assert "AUC" in shown and f"{100 * row['auc']:.1f} %" in shown
+    assert f"F1 {100 * row['class_f1'][9]:.1f} %" in succeed("fnlkit evaluate run.pt -v", tmp_path).stdout
+    found = fnlkit.evaluate(tmp_path / "run.pt", tmp_path / "run.pt", test=True, say=None).rows[0]
+    assert found["ece"] == row["ece"]
+    succeed("fnlkit report run.pt -o report.html", tmp_path)
+    assert f"{100 * row['ece']:.1f} %" in (tmp_path / "report.html").read_text()
+
+
+# ---- what a target accuracy cost: client-rounds, bytes and seconds at the first evaluation that reached it
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("target")
+    for method, lr in (("fedavg", 0.03), ("slow", 1e-6)):
+        for seed in (0, 1):
+            fed = fnlkit.partition("digits", clients=5, seed=seed)
+            run = fnlkit.train(fed, rounds=6, fraction=0.4, epochs=1, lr=lr, seed=seed, say=None)
+            run.write(folder / f"{method}-{seed}.pt")
+    return folder
+
+
+def test_each_row_of_the_history_has_its_time_also_after_a_resume(folder, tmp_path):
+    fed = fnlkit.partition("digits", clients=5)
+    first = fnlkit.train(fed, rounds=2, fraction=0.4, epochs=1, output=tmp_path / "run.pt", say=None)
+    whole = fnlkit.train(fed, rounds=4, fraction=0.4, epochs=1, resume=tmp_path / "run.pt", say=None)
+    before, after = (run.meta["machine"]["row_seconds"] for run in (first, whole))
+    assert len(before) == len(first.history) == 2 and len(after) == len(whole.history) == 4
+    assert after[:2] == before and np.all(np.diff([0.0, *after, whole.meta["machine"]["seconds"]]) >= 0) and after[0] > 0
+    old = replace(first, meta=first.meta | {"machine": {k: v for k, v in first.meta["machine"].items() if k != "row_seconds"}})
+    old.write(tmp_path / "old.pt")  # a run of before there were such times
+    assert evaluation.summary(fnlkit.load(tmp_path / "old.pt"), target=0.01)["target_seconds"] is None
+    continued = fnlkit.train(fed, rounds=4, fraction=0.4, epochs=1, resume=tmp_path / "old.pt", say=None)
+    assert continued.meta["machine"]["row_seconds"][:2] == [None, None] and continued.meta["machine"]["row_seconds"][2] > 0
+
+
+def test_times_that_do_not_fit_are_refused(folder, tmp_path):
+    run = fnlkit.load(folder / "fedavg-0.pt")
+    for times, says in (([1.0], "row_seconds has 1 entries for 6 rows"), (["soon"] * 6, "row_seconds")):
+        replace(run, meta=run.meta | {"machine": run.meta["machine"] | {"row_seconds": times}}).write(tmp_path / "bad.pt")
+        refuse_call(says, fnlkit.load, tmp_path / "bad.pt")
+
+
+def test_the_target_is_the_first_row_that_reached_it(folder):
+    run = fnlkit.load(folder / "fedavg-0.pt")
+    scores = [row["accuracy"] for row in run.history]
+    target = sorted(scores)[3]
+    place = next(i for i, score in enumerate(scores) if score >= target)
+    found = evaluation.summary(run, target=target)
+    assert found["target_seconds"] == run.meta["machine"]["row_seconds"][place]
+    for name in ("client_rounds", "bytes_up", "bytes_down"):
+        assert found[f"target_{name}"] == run.history[place][name] > 0
+    never = evaluation.summary(run, target=1.0)
+    assert [never[f"target_{name}"] for name in ("client_rounds", "bytes_up", "bytes_down", "seconds")] == [None] * 4
+
+
+def test_differences_to_the_first_are_over_the_seeds_of_which_both_came_there(folder):
+    runs = [fnlkit.load(folder / f"fedavg-{seed}.pt") for seed in (0, 1)]
+    rows = [evaluation.summary(run, target=0.3) for run in runs]
+    more = [row | {"target_client_rounds": row["target_client_rounds"] + 2 * (row["seed"] + 1)} for row in rows]
+    more[1]["target_client_rounds"] = None
+    others = [replace(run, settings=run.settings | {"method": "flr"}) for run in runs]
+    _, two = grouping.groups([*runs, *others], [*rows, *more], ["method"])
+    assert two["reached"] == 1 and two["ahead"]["target_client_rounds"] == {
+        "mean": 2, "spread": None, "half": None, "pairs": 1, "clear": False, "p": None, "holm": None,
+    }  # fmt: skip

@@ -1,8 +1,10 @@
-"""The table of functions that a server may name: complete, and nothing in it that does not run on clients."""
+"""The table of functions that a server may name, and the limit of the CPU time of a request."""
 
 import ast
 import importlib
 import inspect
+import signal
+import threading
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,9 @@ from fnlkit.core import registry
 from fnlkit.federated.client import drift, losses
 from fnlkit.methods import nnc
 from fnlkit.sites.site.allowed import PACKAGES, functions
+from fnlkit.sites.site.time_limit import TooLong, cpu_limit
 
+# ---- the table of functions that a server may name: complete, and nothing in it that does not run on clients
 ROOT = Path(__file__).parents[2]
 ARGUMENTS = (["client", "model", "received"], ["logits", "batch"], ["w", "w_start", "batch"], ["features", "batch"])
 
@@ -92,3 +96,53 @@ def test_only_functions_with_the_arguments_of_a_step_enter_the_table(monkeypatch
     finally:
         functions.cache_clear()
     assert added == {"added"}
+
+
+# ---- the CPU time of a request is limited in the main thread; where it cannot be limited, a site answers nothing
+def test_a_thread_cannot_limit_its_time_and_computes_nothing():
+    reached, errors = [], []
+
+    def enter():
+        try:
+            with cpu_limit(60, "audit"):
+                reached.append(True)
+        except TooLong as error:
+            errors.append(str(error))
+
+    thread = threading.Thread(target=enter)
+    thread.start()
+    thread.join()
+    assert not reached and len(errors) == 1 and errors[0].startswith("audit: the CPU time cannot be limited here")
+
+
+def test_a_system_without_the_timer_computes_nothing(monkeypatch):
+    monkeypatch.delattr(signal, "setitimer")
+    with pytest.raises(TooLong, match="Linux or macOS"), cpu_limit(60, "audit"):
+        pytest.fail("computed")
+
+
+def test_the_time_of_all_threads_counts():
+    """The main thread waits, and a thread that it started computes."""
+    ended = threading.Event()
+
+    def compute():
+        while not ended.is_set():
+            pass
+
+    thread = threading.Thread(target=compute)
+    thread.start()
+    try:
+        with pytest.raises(TooLong, match="more than the 0.2 s"), cpu_limit(0.2, "audit"):
+            while thread.is_alive():  # the error is raised between two waits: another thread may have received the signal
+                thread.join(0.05)
+    finally:
+        ended.set()
+        thread.join()
+
+
+def test_the_former_handler_and_timer_return():
+    before = signal.getsignal(signal.SIGVTALRM)
+    with cpu_limit(60, "audit") as check:
+        assert signal.getitimer(signal.ITIMER_VIRTUAL)[0] > 0
+        check()
+    assert signal.getsignal(signal.SIGVTALRM) == before and signal.getitimer(signal.ITIMER_VIRTUAL) == (0, 0)

@@ -8,7 +8,7 @@ import pytest
 
 from fnlkit.sites.flower_app import FLOWER
 from tests.commands import succeed
-from tests.test_versions import PROJECT
+from tests.test_package import PROJECT
 
 
 def test_the_versions_of_flower_are_those_of_the_extra():

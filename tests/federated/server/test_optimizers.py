@@ -1,16 +1,27 @@
-"""What an optimizer may do in a round: send, see the replies, change what is aggregated, remember."""
+"""What an optimizer may do in a round, schedules of the learning rate, and the files that run in a round."""
 
+import re
+import sys
+from functools import partial
+from pathlib import Path
+
+import numpy as np
 import pytest
 import torch
 
 from fnlkit.core import registry
+from fnlkit.experiment import Experiment
+from fnlkit.experiment.plan import Plan
+from fnlkit.experiment.settings import Settings
 from fnlkit.federated.client.training import Fit
 from fnlkit.federated.server.optimizers import Additions, FedOpt, gradient_weight, local_steps
 from fnlkit.federated.server.optimizers.fedbn import normalizers
 from tests.commands import refuse_call
+from tests.experiment.test_experiment import finish, problem, reread, same, settings
 from tests.federated.engines.test_engines import federation
 from tests.toy import toy
 
+# ---- what an optimizer may do in a round: send, see the replies, change what is aggregated, remember
 FIT = Fit(epochs=2, lr=0.1, batch_size=8)
 
 
@@ -196,3 +207,123 @@ def test_fedbn_leaves_batch_norm_on_the_clients():
         torch.testing.assert_close(fed.members[2].state["normalizers"], expected[mask], rtol=0, atol=1e-9)
     fed, model = toy()
     refuse_call("this network has none", registry.optimizer("fedbn", FIT).round, fed, [0], model)
+
+
+# ---- schedules of the learning rate equal torch's, on every engine; test_resume.py resumes runs with one
+ROUNDS = 12
+TORCH = {
+    "constant": lambda opt, rounds: torch.optim.lr_scheduler.ConstantLR(opt, factor=1.0),
+    "step(every=3, factor=0.5)": lambda opt, rounds: torch.optim.lr_scheduler.StepLR(opt, step_size=3, gamma=0.5),
+    "exponential(factor=0.9)": lambda opt, rounds: torch.optim.lr_scheduler.ExponentialLR(opt, gamma=0.9),
+    "cosine": lambda opt, rounds: torch.optim.lr_scheduler.CosineAnnealingLR(opt, T_max=rounds),
+    "cosine(lowest=0.1)": lambda opt, rounds: torch.optim.lr_scheduler.CosineAnnealingLR(opt, T_max=rounds, eta_min=0.03),
+}
+
+
+def rates(spec, warm, lr=0.3):
+    """Return the learning rates of all rounds, of a plan."""
+    factor = Plan.of(Settings(schedule=spec, warmup_rounds=warm, rounds=ROUNDS)).schedule_over(ROUNDS)
+    return [lr * factor(done) for done in range(ROUNDS)]
+
+
+def rates_of_torch(make, warm, lr=0.3):
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=lr)
+    schedule = partial(make, optimizer, ROUNDS - warm)
+    if warm:
+        rise = torch.optim.lr_scheduler.LinearLR(optimizer, start_factor=1 / (warm + 1), total_iters=warm)
+        scheduler = torch.optim.lr_scheduler.SequentialLR(optimizer, [rise, schedule()], milestones=[warm])
+    else:
+        scheduler = schedule()
+    found = []
+    for _ in range(ROUNDS):
+        found.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        scheduler.step()
+    return found
+
+
+@pytest.mark.filterwarnings("ignore:The epoch parameter")  # SequentialLR of torch calls step(0)
+@pytest.mark.parametrize("warm", [0, 4])
+@pytest.mark.parametrize("spec", TORCH)
+def test_schedules_are_those_of_torch(spec, warm):
+    np.testing.assert_allclose(rates(spec, warm), rates_of_torch(TORCH[spec], warm), rtol=1e-9)
+
+
+def test_schedules_cover_all_registered_names():
+    assert {spec.partition("(")[0] for spec in TORCH} == {*registry.SCHEDULES}
+
+
+@pytest.mark.parametrize("engine", ["sequential", "stacked", "fused"])
+def test_every_engine_trains_with_the_scheduled_rate(engine):
+    """The weights after two rounds equal those of one round, continued with the rate that the schedule gives."""
+    given = problem()
+    scheduled = finish(*given, settings(rounds=2, schedule="step(every=1, factor=0.0)"), engine=engine)
+    short = finish(*given, settings(rounds=1), engine=engine)
+    torch.testing.assert_close(scheduled.weights, short.weights)  # the second round has rate 0
+    longer = finish(*given, settings(rounds=2), engine=engine)
+    assert not torch.allclose(longer.weights, short.weights)
+
+
+def test_decay_is_a_schedule_and_a_warm_up_lowers_the_first_rates():
+    given = problem()
+    decayed = finish(*given, settings(rounds=3, decay=0.5))
+    same(finish(*given, settings(rounds=3, schedule="exponential(factor=0.5)")), decayed)
+    warm = finish(*given, settings(rounds=1, warmup_rounds=1, lr=0.2))
+    assert torch.equal(warm.weights, finish(*given, settings(rounds=1, lr=0.1)).weights)
+    refuse_call("both change the learning rate; remove one", Plan.of, Settings(schedule="cosine", decay=0.9))
+
+
+def test_fedcorr_passes_through_a_schedule_once():
+    """Visits of single clients advance it as far as rounds with as many clients."""
+    rounds, seen = 12, []
+
+    def watch(done, total):
+        seen.append(done / total)
+        return 1.0
+
+    plan = settings("fedcorr", rounds=rounds)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(registry, "schedule", lambda spec: watch)
+        finish(*problem(), plan)
+    assert min(seen) == 0 and 0.85 < max(seen) < 1
+
+
+def test_another_budget_resumes_only_if_the_rates_stay(tmp_path):
+    given = problem()
+    for spec, possible in (("step(every=2, factor=0.5)", True), ("cosine", False)):
+        run = reread(finish(*given, settings(rounds=3, schedule=spec)), tmp_path)
+        longer = settings(rounds=5, schedule=spec)
+        if possible:
+            same(finish(*given, longer, resume=run), finish(*given, longer))
+        else:
+            refuse_call("depends on the number of rounds", finish, *given, longer, resume=run)
+
+
+# ---- the files that run in a round are those of docs/how-a-round-works.md
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def files_in_round(experiment):
+    """Return the files of fnlkit in which a function is called in the second round of an experiment.
+
+    Round one reads declarations, which are bound for the run.
+    """
+    next(experiment.program)
+    experiment.clients.commit()
+    codes, before = set(), sys.getprofile()
+    sys.setprofile(lambda frame, event, _: codes.add(frame.f_code.co_filename) if event == "call" else None)
+    try:
+        next(experiment.program)
+        experiment.clients.commit()
+    finally:
+        sys.setprofile(before)
+    paths = [Path(name) for name in codes if name.endswith(".py")]
+    return {str(path.relative_to(ROOT)) for path in paths if path.is_relative_to(ROOT / "fnlkit")}
+
+
+def test_a_round_runs_in_the_files_of_the_page():
+    page = (ROOT / "docs/how-a-round-works.md").read_text(encoding="utf-8")
+    rows = [line for line in page.splitlines() if line.startswith("|")]
+    listed = [file for row in rows for file in re.findall(r"\(\.\./(fnlkit/[^)]+\.py)\)", row)]
+    assert len(listed) == len(set(listed))
+    assert files_in_round(Experiment(*problem(), settings(), engine="sequential")) == set(listed)
