@@ -62,8 +62,8 @@ class Sent(NamedTuple):
         True if the server uses only the sum over the clients of a round, so that single replies can stay hidden (secure
         aggregation).
     sum_only : bool
-        True if a single reply reveals samples: a round returns and stores only the sum over the clients, as one entry (1, ...),
-        and real sites refuse the method, because no protection masks its sums.  Requires `summed`.
+        True if a single reply reveals samples: a round returns and stores only the sum over the clients, as one entry (1, ...).
+        Real sites mask the sums, and refuse a method that also sends others (`only_sums`).  Requires `summed`.
     low, high : float, str or nested tuple of float
         Smallest and largest allowed entry: a number, a text as in `shape`, or numbers that broadcast to the shape.
     total : int or str, optional
@@ -125,6 +125,11 @@ _LETTERS = {"C": "classes", "n": "samples", "d": "width", "d(d+1)/2": "triangle"
 def number(side: object, known: Mapping[str, Any]) -> Any:
     """Look up a side or a limit of a `Sent`: a number, or a text in `known`."""
     return known.get(_LETTERS.get(side, side), side) if isinstance(side, str) else side
+
+
+def only_sums(sends: Mapping[str, Sent] | None) -> bool:
+    """Whether all replies are sums (`Sent.sum_only`), which secure aggregation can mask together."""
+    return bool(sends) and all(sent.sum_only for sent in (sends or {}).values())
 
 
 def parse_replies(sends: Mapping[str, Sent | str] | Iterable[str]) -> dict[str, Sent]:

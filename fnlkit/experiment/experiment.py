@@ -80,7 +80,7 @@ class Experiment:
         held_out = held_out_set(self.federation, data.train)
         select = plan.make_selector()
         self.opt = assembly.optimizer_of(plan, dataset, select)
-        cohort, sites = settings.cohort_size(len(data.federation)), dataset.name == REAL_SITES
+        cohort, sites = plan.cohort_of(len(data.federation)), dataset.name == REAL_SITES
         facts = RunFacts(cohort, data.federation.classes, self.network, sites, len(self.measured), len(held_out))
         plan.check(facts, self.opt)
         self.initial_server_state = memory.server_state(self.opt)

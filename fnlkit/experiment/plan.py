@@ -6,7 +6,7 @@ from functools import cached_property, partial
 from typing import Any
 
 from fnlkit.core import registry
-from fnlkit.core.declarations import Sent, declaration
+from fnlkit.core.declarations import Sent, declaration, only_sums
 from fnlkit.core.errors import InputError, list_names
 from fnlkit.core.spec import Spec, must_exist, parse
 from fnlkit.experiment.bound_method import BoundMethod as BoundMethod
@@ -207,10 +207,21 @@ class Plan:
         return None
 
     @property
+    def sends_sums(self) -> bool:
+        """Whether the method sends sums and no update, so that `protect` masks its sums."""
+        return "linear" in self.needs and only_sums(self.sends)
+
+    def cohort_of(self, clients: int) -> int:
+        """Number of clients in a round."""
+        return clients if self.sends_sums else self.settings.cohort_size(clients)
+
+    @property
     def unprotected_reason(self) -> str | None:
-        """Sentence that states why updates cannot be protected (--protect), or None if they can."""
+        """Sentence that states why updates or sums cannot be protected (--protect), or None if they can."""
         if reason := self.single_replies_reason:
             return reason
+        if self.sends_sums:
+            return None
         for name, sends in self.method.list_replies():
             for sent in (sends or {}).values():
                 return (

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import numpy as np
 
 from fnlkit.core.declarations import Sent, method
+from fnlkit.core.errors import InputError
 from fnlkit.core.parameters import Automatic, Count, Positive, Range, check_arguments
 from fnlkit.evidence import label_model as noise
 from fnlkit.evidence.gaussian import gaussian_head, symmetric, triangle
 from fnlkit.evidence.head import Ascent, gradient, logits_by_class, softmax_by_class
 from fnlkit.federated.server.rounds import Round
 from fnlkit.kernels.streams import stream
+from fnlkit.models import MOST_COSINES
 
 if TYPE_CHECKING:
     from fnlkit.federated.types import Clients, Model
@@ -64,14 +66,18 @@ class Fit(NamedTuple):
     part: int
     shares: bool
 
+    def __str__(self):
+        """Text for names of stored arrays."""
+        return f"{self.part}-{int(self.shares)}"
+
 
 WHOLE_FIT = Fit(WHOLE, False)
 
 
 # ---- on the client
 # A client here can also be several clients side by side, whose sums are added (`Client.numbers`, `Client.owner`).
-# Private names: a server of real sites must not request these sums (fnlkit.sites.site.allowed).
-def _reply_products(client, model, received):
+# A server of real sites may request these sums, but only masked ones (`Sent.sum_only`).
+def reply_products(client, model, received):
     """Reply the sum of products of the inputs and 1, and of the cosines of the angles if they are received."""
     x = _inputs(client, received.get("angles"))
     shift = x.sum(0) / np.float32(max(1, len(x)))
@@ -82,11 +88,12 @@ def _reply_products(client, model, received):
     return {"wide_products": triangle(products)}
 
 
-def _project(client, model, received):
+def project_samples(client, model, received):
     """Store the projection, and reply products of features and sums by given class, of both halves of the samples."""
+    client.kept.clear()  # of an earlier run that did not end
     half = _halves(client)
     client.state |= {"order": np.argsort(half, kind="stable"), "first": (half == 0).sum(), "axes": np.asarray(received["axes"])}
-    client.state["angles"] = received.get("angles")
+    client.state |= {name: received[name] for name in ("angles",) if name in received}
     parts = [_samples(client, part)[:2] for part in (0, 1)]
     sums = [np.eye(client.classes, dtype=np.float32)[y].T @ x for x, y in parts]
     client.state["sums"] = np.stack(sums).astype(np.float64)
@@ -94,8 +101,9 @@ def _project(client, model, received):
     return {"products": products, "class_features": client.state["sums"]}
 
 
-def _reply_likelihoods(client, model, received, *, fits, temperatures, held_out=False):
+def reply_likelihoods(client, model, received, *, fits, temperatures, held_out=False):
     """Reply the log-likelihood of the given labels for each fit and temperature, on its samples or on all others."""
+    fits = _fits(client, received, fits)
     values = np.zeros((len(fits), len(temperatures)))
     for i, fit in enumerate(fits if "axes" in client.state else ()):
         part = 1 - fit.part if held_out else fit.part
@@ -108,25 +116,28 @@ def _reply_likelihoods(client, model, received, *, fits, temperatures, held_out=
     return {"likelihoods": values}
 
 
-def _infer(client, model, received, *, fits):
+def infer_labels(client, model, received, *, fits):
     """Infer the class probabilities of all samples of each fit; reply the changes of the counts and class sums."""
+    fits = _fits(client, received, fits)
     values = {"counts": np.zeros((len(fits), client.classes, client.classes))}
     values["class_features"] = np.zeros((len(fits), client.classes, received["heads"].shape[1]))
     if "axes" not in client.state:
         return values
-    before = np.stack([client.state["sums"].sum(0) if fit.part == WHOLE else client.state["sums"][fit.part] for fit in fits])
+    sums = _remembered(client, "sums")
+    before = np.stack([sums.sum(0) if fit.part == WHOLE else sums[fit.part] for fit in fits])
     for i, fit in enumerate(fits):
         x, y, owner = _samples(client, fit.part)
         q = _posterior(client, received, i, fit)
-        client.state[f"right of {fit}"] = np.bincount(owner, q[y, np.arange(len(y))], len(client.numbers))
-        client.state[f"by class of {fit}"] = np.stack([np.bincount(owner, row, len(client.numbers)) for row in q], 1)
+        client.state[f"right/{fit}"] = np.bincount(owner, q[y, np.arange(len(y))], len(client.numbers))
+        client.state[f"by_class/{fit}"] = np.stack([np.bincount(owner, row, len(client.numbers)) for row in q], 1)
         values["counts"][i] = q @ np.eye(client.classes, dtype=q.dtype)[y]
         values["class_features"][i] = q @ x
     return _changes(client, fits, values, {"class_features": before})
 
 
-def _reply_gradients(client, model, received, *, fits, right=False):
+def reply_gradients(client, model, received, *, fits, right=False):
     """Reply the change of the gradient of each fit at the received heads."""
+    fits = _fits(client, received, fits)
     gradients = np.zeros(received["heads"].shape)
     for i, fit in enumerate(fits if "axes" in client.state else ()):
         x, y, owner = _samples(client, fit.part)
@@ -135,11 +146,12 @@ def _reply_gradients(client, model, received, *, fits, right=False):
     return _changes(client, fits, {"gradients": gradients}, {})
 
 
-def _keep_labels(client, model, received, *, fits, right=False):
+def keep_labels(client, model, received, *, fits, right=False):
     """Correct the labels, store the class probabilities as rows["inferred"], and remove all other memory."""
+    fits = _fits(client, received, fits)
     if "axes" in client.state and not right:
         q = np.empty((len(client), client.classes))
-        q[client.state["order"]] = _posterior(client, received, 0, fits[0]).T
+        q[_remembered(client, "order")] = _posterior(client, received, 0, fits[0]).T
         client.keep("inferred", q.astype(np.float32))
         client.y[:] = client.rows["inferred"].argmax(1)
     client.state.clear()
@@ -151,6 +163,8 @@ def _inputs(client, angles=None):
     """Append 1 to the inputs: (n, D + 1) float32."""
     x = np.asarray(client.inputs.plain(client.x).reshape(len(client), -1), np.float32)
     x = np.concatenate([x, np.ones((len(x), 1), np.float32)], 1)
+    if angles is not None and angles.shape[1] > MOST_COSINES:
+        raise InputError(f"received {angles.shape[1]:,} angles; at most {MOST_COSINES:,} are possible")
     return x if angles is None else np.concatenate([np.cos(x @ np.asarray(angles)), x], 1)
 
 
@@ -166,10 +180,10 @@ def _halves(client):
 def _samples(client, part):
     """Collect features (n, m), given labels (n,) and owner (n,) of a half or of all samples, in the order of the halves."""
     if (kept := client.kept.get("samples")) is None:
-        order, x = client.state["order"], _inputs(client, client.state["angles"]) @ client.state["axes"]
+        order, x = _remembered(client, "order"), _inputs(client, client.state.get("angles")) @ _remembered(client, "axes")
         x = np.concatenate([x[order], np.ones((len(x), 1), np.float32)], 1)
         kept = client.kept["samples"] = x, np.asarray(client.given)[order], client.owner[order]
-    first = client.state["first"]
+    first = int(client.state["first"])
     rows = {0: slice(first), 1: slice(first, None), WHOLE: slice(None)}[part]
     return tuple(values[rows] for values in kept)
 
@@ -182,7 +196,7 @@ def _known_matrices(client, received, i, fit, part):
     counts = np.asarray(received["counts"])[i]
     key, stamp = f"matrices of {fit} in {part}", counts.tobytes()
     if client.kept.get(key, (None,))[0] != stamp:
-        right, by_class = (client.state.get(f"{name} of {fit}") for name in ("right", "by class"))
+        right, by_class = (_remembered(client, f"{name}/{fit}") for name in ("right", "by_class"))
         odds = np.ones(len(client.numbers)) if right is None else noise.fit_odds(counts, right, by_class)
         likely = noise.likelihood(noise.common_matrix(counts), odds, y, owner).T.astype(np.float32, order="C")
         shares = np.float32(0)
@@ -199,12 +213,26 @@ def _posterior(client, received, i, fit):
     return q / np.maximum(q.sum(0), 1e-30)
 
 
+def _remembered(client, name, default=None):
+    """Read an array of the memory, which some engines return as a Tensor; None if there is none."""
+    value = client.state.get(name, default)
+    return value if value is None else np.asarray(value)
+
+
+def _fits(client, received, pairs):
+    """Read the Fits of a request, in which they are pairs; an error if the received heads do not belong to them."""
+    features, shape = client.state.get("axes"), tuple(received["heads"].shape)
+    if features is not None and shape != (len(pairs), features.shape[1] + 1, client.classes):
+        raise InputError(f"the received heads are {shape}, and this client has {features.shape[1]} features")
+    return tuple(Fit(int(part), bool(shares)) for part, shares in pairs)
+
+
 def _changes(client, fits, values, before):
     """Subtract the last reply's sums from the new ones: for a client that misses a step, the server keeps its last sums."""
     changes = {}
     for name, value in values.items():
-        key = f"{name} of {fits}"
-        changes[name] = value - client.state.get(key, before.get(name, 0.0))
+        key = "/".join([name, *map(str, fits)])
+        changes[name] = value - _remembered(client, key, before.get(name, 0.0))
         client.state[key] = value
     return changes
 
@@ -230,20 +258,26 @@ class Sums:
         self.model = model
         self.everyone = np.arange(len(clients))
         self.classes, self.replies = clients.classes, None
-        wide, angles = symmetric(self._ask(_reply_products, "wide_products")[0]), {}
+        self.sides = {"halves": 2}
+        wide, angles = symmetric(self._ask(reply_products, "wide_products")[0]), {}
         scale = _standardize(wide)
         if model.cosines:
             scale /= np.sqrt(max(1, np.count_nonzero(scale)))  # two samples have the mean squared distance 2
             angles = {"angles": _draw_angles(wide, scale, model.cosines).astype(np.float32)}
-            wide = symmetric(self._ask(_reply_products, "wide_products", **angles)[0])
+            wide = symmetric(self._ask(reply_products, "wide_products", **angles)[0])
             scale = np.concatenate([np.full(model.cosines, np.sqrt(2 / model.cosines)), scale])
         self.angles, self.axes = tuple(angles.values()), _principal_axes(wide, scale, components)
-        axes = self.axes.astype(np.float32)
-        upper, self.class_features = self._ask(_project, "products", "class_features", axes=axes, **angles)
+        axes, m = self.axes.astype(np.float32), self.axes.shape[1] + 1
+        self.sides |= {"m": m, "m(m+1)/2": m * (m + 1) // 2}
+        upper, self.class_features = self._ask(project_samples, "products", "class_features", axes=axes, **angles)
         self.products = np.stack([symmetric(half) for half in upper])
 
     def _ask(self, step, *names, **broadcast):
-        self.replies = self.clients.round(self.everyone, self.model.empty(), step, expect=names, broadcast=broadcast)
+        numbers = len(getattr(step, "keywords", {}).get("temperatures", ()))
+        sides = self.sides | {"fits": len(broadcast.get("heads", (0, 1))), "numbers": numbers}
+        self.replies = self.clients.round(
+            self.everyone, self.model.empty(), step, expect=names, broadcast=broadcast, sides=sides
+        )
         return [np.asarray(self.replies[name].sum(0)) for name in names]
 
     def of_part(self, values, part):
@@ -261,11 +295,11 @@ class Sums:
         counts = np.zeros((len(fits), self.classes, self.classes))
         for _ in range(passes):
             heads = np.stack([self.gaussian_head(each, fit.part) for each, fit in zip(sums, fits, strict=True)])
-            ask = partial(_reply_likelihoods, fits=fits, temperatures=TEMPERATURES)
+            ask = partial(reply_likelihoods, fits=fits, temperatures=TEMPERATURES)
             best = self._ask(ask, "likelihoods", heads=heads, **known)[0].argmax(1)
             heads /= np.array(TEMPERATURES)[best][:, None, None]
             for _ in range(EM_STEPS):
-                changes = self._ask(partial(_infer, fits=fits), "counts", "class_features", heads=heads, **known)
+                changes = self._ask(partial(infer_labels, fits=fits), "counts", "class_features", heads=heads, **known)
                 counts, sums = counts + changes[0], sums + changes[1]
                 known = {"counts": counts}
         return counts
@@ -273,7 +307,7 @@ class Sums:
     def fit_heads(self, fits, steps, ridge, **known):
         """Fit the heads (fits, m, C) that make the given labels most likely; without counts, all labels are right."""
         ascents = [Ascent(self.of_part(self.products, fit.part), self.classes, ridge) for fit in fits]
-        gradients, ask = 0.0, partial(_reply_gradients, fits=fits, right=not known)
+        gradients, ask = 0.0, partial(reply_gradients, fits=fits, right=not known)
         for _ in range(steps):
             points = np.stack([ascent.head for ascent in ascents])
             gradients = gradients + self._ask(ask, "gradients", heads=points, **known)[0]
@@ -283,12 +317,12 @@ class Sums:
 
     def held_out_likelihoods(self, fits, heads, counts):
         """Compute the log-likelihood (fits,) of the given labels of the other half of the samples."""
-        ask = partial(_reply_likelihoods, fits=fits, temperatures=(1.0,), held_out=True)
+        ask = partial(reply_likelihoods, fits=fits, temperatures=(1.0,), held_out=True)
         return self._ask(ask, "likelihoods", heads=heads, counts=counts)[0][:, 0]
 
     def finish(self, head, report, fit, **known):
         """Let the clients keep their inferred labels, and return the Round with the model of a head (m, C)."""
-        ask = partial(_keep_labels, fits=(fit,), right=not known)
+        ask = partial(keep_labels, fits=(fit,), right=not known)
         self._ask(ask, heads=head[None], **known)
         weights = self.axes[:-1] @ head[:-1]
         layers = [part for angles in self.angles for part in (angles[:-1].T, angles[-1])]

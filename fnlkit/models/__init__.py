@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 # Default number of random Fourier features.
-COSINES = 1000
+COSINES, MOST_COSINES = 1000, 65_536
 NETWORKS = {
     "mlp": "fnlkit.models.mlp:mlp",
     "fourier": "fnlkit.models.fourier:fourier",
@@ -58,8 +58,10 @@ NETWORKS = {
 def cosines_of(parameters: Mapping[str, Any]) -> int:
     """Return the number of random Fourier features of a network `fourier` with these parameters."""
     number = parameters.get("features", COSINES)
-    if not (isinstance(number, int) and 2 <= number <= 65_536 and number % 2 == 0):
-        raise InputError(f"model 'fourier': `features` is {number}; write an even number from 2 to 65,536, for example 1000")
+    if not (isinstance(number, int) and 2 <= number <= MOST_COSINES and number % 2 == 0):
+        raise InputError(
+            f"model 'fourier': `features` is {number}; write an even number from 2 to {MOST_COSINES:,}, for example 1000"
+        )
     return number
 
 

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from fnlkit.artifacts import files, saving
 from fnlkit.artifacts.paths import display_path
 from fnlkit.core.errors import InputError, list_names
+from fnlkit.experiment import solved
+from fnlkit.experiment.bound_method import BoundMethod
 from fnlkit.experiment.scale import unscaled
 from fnlkit.experiment.settings import Settings
 from fnlkit.federated.client.scaling import moments, pool_moments
@@ -63,6 +65,9 @@ def describe(dataset: "Dataset", settings: Settings, *, backbone: str = "", scal
     chosen = {k: v for k, v in asdict(settings).items() if v != defaults[k] or k in _ALWAYS}
     chosen["standardize"] = "auto" if dataset.kind == "image" else "none"  # mean and std of the project are the scale
     about |= _features_of(dataset, settings, backbone, scaling)
+    needs = BoundMethod.of(settings.method).needs
+    if "linear" in needs:
+        chosen["model"] = _head_of(settings, dataset, needs, encoded=bool(backbone))
     if scaling == "sites":
         about["tasks"] = [*about["tasks"], scale.TASK]
     project = Project(
@@ -78,6 +83,14 @@ def describe(dataset: "Dataset", settings: Settings, *, backbone: str = "", scal
     for task in project.tasks[:1] if len(project.tasks) == 1 else ():
         agreed_tasks(project, settings, task)
     return project
+
+
+def _head_of(settings, dataset, needs, encoded):
+    """Choose the network of a method that computes a linear head, which all sites must know."""
+    model = solved.linear_network(settings.model, settings.method, None)
+    if model != "auto":
+        return model
+    return "mlp(hidden=[])" if encoded else solved.choose_features(dataset, len(dataset.x_train), needs)
 
 
 def write_project(folder: str | os.PathLike[str], project: Project, more: Callable[..., Any] | None = None) -> list[Path]:

@@ -286,18 +286,23 @@ def deployable(settings: Settings, project: Project) -> Settings:
     for name, value in asdict(settings).items():
         if own := own_names(value):
             raise InputError(f"`{name}`: {own[0]} is a component of your own, which no site has; name one of fnlkit")
-    wanted = plan.needs - {"pair", "secret", "probe"}
+    wanted = plan.needs - {"pair", "secret", "probe", "linear", "fourier"}
     if wanted:
         raise InputError(
             f"{settings.method} needs {', '.join(sorted(wanted))}, which sites of their own have no way to share; "
             "it runs in simulation only",
             parameter="method",
         )
-    if revealed := plan.method.revealing_reply:
+    masks_sums = plan.sends_sums and plan.protection is not None
+    if not masks_sums and (revealed := plan.method.revealing_reply):
+        remedy = "no protection masks them; choose another method, for example flr-plus, or train in simulation (fnlkit train)"
+        if plan.sends_sums:
+            remedy = "add `protect='secagg'`, which masks them"
+        raise InputError(f"{settings.method}: the sums of a site reveal its samples ({revealed}); {remedy}", parameter="method")
+    if masks_sums and plan.protection != Secret():
         raise InputError(
-            f"{settings.method}: the sums of a site reveal its samples ({revealed}), and no protection masks them; "
-            "choose another method, for example flr-plus, or train in simulation (fnlkit train)",
-            parameter="method",
+            f"{settings.protect}: `clip` limits updates, and {settings.method} sends none; write `protect='secagg'`",
+            parameter="protect",
         )
     if settings.memorization:
         raise InputError("needs the true labels, which are unknown at real sites; leave it out", parameter="memorization")
@@ -314,7 +319,7 @@ def deployable(settings: Settings, project: Project) -> Settings:
             "`select='label-wave'`, which counts predictions only",
             parameter="select",
         )
-    plan.check_protection(settings.cohort_size(project.sites))
+    plan.check_protection(plan.cohort_of(project.sites))
     # The scale is that of the project; images have it as the statistics of their data set.
     return replace(settings, standardize="auto" if project.kind == "image" else "none")
 

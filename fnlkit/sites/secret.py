@@ -1,6 +1,6 @@
 """Secure aggregation: Flower's SecAgg+ around the visits of a round.
 
-The server receives only the mean of the updates and no single update.
+The server receives only the mean of the updates, or of the sums of a method such as `fedsums`, and no single one.
 
 Bell, Bonawitz, Gascón, Lepoint, Raykova. Secure single-server aggregation with (poly)logarithmic overhead. CCS 2020.
 
@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
 
 from fnlkit.artifacts.message import encode
 
@@ -63,6 +64,62 @@ def common(request: Mapping[str, Any]) -> bytes:
     """
     shared = {name: value for name, value in request.items() if name != "visits"}
     return hashlib.sha256(encode(shared | {"scattered": [visit[3] for visit in request["visits"]]})).digest()
+
+
+# A sum is sent as three numbers, because a masked number has only 22 bits.
+PARTS, HALF = 3, STEPS // 2
+# Largest mean over a site's samples of a product of two features that can be masked.
+LARGEST_PRODUCT = 2.0**20
+
+
+def unit_of(samples: int) -> float:
+    """Compute the largest sum over a number of samples that can be masked."""
+    return samples * LARGEST_PRODUCT
+
+
+def to_entries(sums: Mapping[str, torch.Tensor], unit: float) -> np.ndarray:
+    """Split sums into numbers (3 n,) within -1..1, in the order of the names; the first n are above 1 for sums above `unit`.
+
+    Each number is a multiple of 2 / `STEPS`, which Flower does not round.
+    """
+    rest = np.concatenate([np.asarray(sums[name], np.float64).ravel() for name in sorted(sums)] or [np.zeros(1)]) / unit
+    parts = []
+    for _ in range(PARTS):
+        parts.append(np.rint(rest * HALF) / HALF)
+        rest = (rest - parts[-1]) * HALF
+    return np.concatenate(parts)
+
+
+def from_entries(mean: np.ndarray, count: int, shapes: Mapping[str, tuple[Any, ...]], unit: float) -> dict[str, torch.Tensor]:
+    """Restore the mean of the sums of sites from the mean of their entries.
+
+    Parameters
+    ----------
+    mean : (3 n,)
+    count : int
+        Number of sites.
+    shapes : dict of str to tuple of int or str
+        Shape of each sum. A single sum can have one unknown side, as text.
+    unit : float
+        As for `to_entries`.
+
+    Raises
+    ------
+    ValueError
+        If the number of entries is another.
+    """
+    total = np.zeros(len(mean) // PARTS)
+    for part in reversed(mean.reshape(PARTS, -1)):
+        total = (total + np.rint(part * (count * HALF))) / HALF
+    names = sorted(shapes)
+    sides = [tuple(-1 if isinstance(side, str) else side for side in shapes[name]) for name in names]
+    if len(names) == 1:
+        return {names[0]: torch.from_numpy(total.reshape(sides[0]) * (unit / count))}
+    ends = np.cumsum([math.prod(each) for each in sides])
+    if len(total) != (ends[-1] if names else 1):
+        raise ValueError("the entries are not those of the sums")
+    parts = np.split(total * (unit / count), ends[:-1]) if names else []
+    return {name: torch.from_numpy(part.reshape(each)) for name, part, each in zip(names, parts, sides, strict=True)}
 
 
 def is_step(message: Any) -> bool:

@@ -181,8 +181,8 @@ def test_constant_inputs_and_tiny_clients_are_harmless():
     assert np.isfinite(head).all() and (head[2] == 0).all()
 
 
-STEPS = ["_reply_products", "_infer", "_reply_gradients"]
-STEPS += [pytest.param(step, marks=pytest.mark.slow) for step in ("_project", "_reply_likelihoods")]
+STEPS = ["reply_products", "infer_labels", "reply_gradients"]
+STEPS += [pytest.param(step, marks=pytest.mark.slow) for step in ("project_samples", "reply_likelihoods")]
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -311,8 +311,9 @@ def test_the_network_becomes_a_linear_head_or_the_run_is_refused(tmp_path):
 
 def test_blocks_of_clients_give_the_weights_of_the_sequential_engine():
     federation = fnlkit.inject_noise(fnlkit.partition("digits", clients=6), "clients(rho=0.5, tau=0.5)")
-    plain, together = (fnlkit.train(federation, "fedsums(passes=1, steps=5)", engine=engine, say=None)
-                       for engine in ("sequential", "auto"))  # fmt: skip
+    plain, together, apart = (fnlkit.train(federation, "fedsums(passes=1, steps=5)", engine=engine, say=None)
+                              for engine in ("sequential", "auto", "workers"))  # fmt: skip
+    assert torch.equal(apart.weights, plain.weights)
     np.testing.assert_allclose(together.weights.numpy(), plain.weights.numpy(), atol=2e-3)
     assert together.traffic == plain.traffic and together.history[0] == plain.history[0]
     assert (together.labels["corrected"] == plain.labels["corrected"]).mean() > 0.999

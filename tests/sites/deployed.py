@@ -153,7 +153,7 @@ class Deployed(DeployedProject):
         self.options |= {"server_data": str(place / "server.npz"), "output": str(self.folder / "run.pt")}
 
     def simulated(self, held_out=False):
-        """Return the run that sequential makes of the same samples, labels and scale; held-out samples follow all others."""
+        """Return the open run of engine sequential on the same samples, labels and scale; held-out samples come last."""
         task = self.task
         found = [np.load(self.place / f"{CANARY}-{k}.npz") for k in range(3)]
         parts = [(one["x_train"], one["y_train"]) for one in found]
@@ -165,7 +165,7 @@ class Deployed(DeployedProject):
             offsets = federation.client_offsets[:4]
             about = {"client_indices": np.arange(offsets[-1]), "extra": {"holdout_client": owner}}
             federation = replace(federation, client_offsets=offsets, **about)
-        return Experiment(federation, data, task.settings, engine="sequential").run()
+        return Experiment(federation, data, replace(task.settings, protect="none"), engine="sequential").run()
 
 
 class Judged(DeployedProject):

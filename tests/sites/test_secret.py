@@ -1,5 +1,6 @@
 """Sums in secret: the server sees masked numbers and one mean, and a site refuses what would show more."""
 
+import importlib
 import io
 
 import numpy as np
@@ -20,9 +21,9 @@ from flwr.supercore.primitives.asymmetric import generate_key_pairs  # noqa: E40
 from flwr.supercore.task_identity import TaskIdentity  # noqa: E402
 
 from fnlkit.federated.server.clients import TooManyLost  # noqa: E402
-from fnlkit.sites.secret import MODULUS, STEPS, masks  # noqa: E402
+from fnlkit.sites.secret import MODULUS, STEPS, from_entries, masks, to_entries, unit_of  # noqa: E402
 from fnlkit.sites.site import secret  # noqa: E402
-from tests.sites.deployed import CANARY, Deployed, gather, sent  # noqa: E402
+from tests.sites.deployed import CANARY, Deployed, gather, lines, request, sent, told  # noqa: E402
 
 STEP = 2 / STEPS  # of a quantized entry, in units of clip
 
@@ -64,6 +65,45 @@ def test_sites_end_where_open_updates_do(place, tmp_path, capsys):
         assert [line["told"]["masked"] for line in left if "masked" in line.get("told", {})] == [
             ["pk1", "pk2"], ["ctxts", "dsts"], ["masked_params"], ["nids", "shares"]
         ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("method", "model"), [("lda", "auto"), ("fedsums(passes=1, steps=2)", "fourier(features=20)")])
+def test_sums_of_sites_end_where_open_sums_do(method, model, place, tmp_path, capsys):
+    deployed = Deployed(place, tmp_path, method, rounds=1, model=model, precision="fp32", protect="secagg")
+    asked_before = deployed.stop_before_replies(12)
+    with pytest.raises(KeyboardInterrupt):
+        deployed.train()
+    masked = listened(deployed.grid)
+    run, plain = deployed.train(), deployed.simulated()  # a run that was stopped begins again
+    assert run.finished and not run.rejected and len(asked_before) > 12
+    np.testing.assert_allclose(run.weights, plain.weights, atol=1e-5 * plain.weights.abs().max())
+    assert len(masked) == 3 * len(plain.log) and max(values.max() for values in masked) > 0.9 * 2**32
+    assert all(abs(values.mean() / 2**32 - 0.5) < 5 / np.sqrt(12 * values.size) for values in masked)
+    # The same steps are refused if they are asked for openly, and sums of other sizes do not come back.
+    step = request(deployed, importlib.import_module("fnlkit.methods.fedsums").reply_products, weights=torch.zeros(0))
+    assert told(sent(deployed, step)) == "failed" and "not masked" in lines(deployed)[-1]["told"]["refused"]
+
+
+def test_a_sum_is_restored_from_its_parts_to_the_last_digits():
+    rng, unit = np.random.default_rng(0), unit_of(10_000)
+    sums = [{"a": torch.from_numpy(rng.normal(size=(3, 4)) * 10.0 ** rng.integers(-4, 9, (3, 4))),
+             "b": torch.tensor([1e-3 * k, 5.0])} for k in range(5)]  # fmt: skip
+    entries = [to_entries(each, unit) for each in sums]
+    assert all((np.rint(each / STEP) * STEP == each).all() for each in entries)  # Flower rounds none of them
+    mean = from_entries(np.mean(entries, 0), 5, {"a": (3, 4), "b": (2,)}, unit)
+    for name, values in mean.items():
+        np.testing.assert_allclose(5 * values, sum(each[name].double() for each in sums), rtol=1e-9, atol=1e-6)
+    one = from_entries(entries[0][np.r_[:12, 14:26, 28:40]], 1, {"a": ("n", 4)}, unit)["a"]
+    np.testing.assert_allclose(one, sums[0]["a"], rtol=1e-9, atol=1e-6)
+    assert from_entries(to_entries({}, unit), 3, {}, unit) == {}
+    with pytest.raises(ValueError, match="not those"):
+        from_entries(np.mean(entries, 0), 5, {"a": (3, 4), "b": (3,)}, unit)
+    terms = secret.Terms(1.0, 1, 1.0, unit)
+    for wrong in (2 * unit, float("nan")):
+        with pytest.raises(secret.AboveClip):
+            secret.must_be_within(secret.masked_values({"a": torch.tensor(wrong)}, {}, terms), terms)
+    with pytest.raises(secret.Refused):
+        secret.masked_values({"weights": torch.zeros(2)}, {"weights": torch.zeros(2)}, terms)
 
 
 REQUESTS = [{"weights": torch.zeros(2), "visits": [[10 + k, -1, -1, {}]]} for k in range(5)]
@@ -145,7 +185,9 @@ def test_an_update_that_is_too_long_or_weighs_too_much_stays():
 
 @pytest.mark.parametrize(("more", "why"), [
     ({"method": "fedcorr"}, "reads each client's reply"), ({"method": "fedefc"}, "sends more than weights"),
-    ({"fraction": 0.5}, "`fraction`"),
+    ({"fraction": 0.5}, "`fraction`"), ({"method": "fedem"}, "no protection masks them"),
+    ({"method": "fedsums", "model": "auto", "protect": "none"}, "add `protect='secagg'`"),
+    ({"method": "fedsums", "model": "auto", "protect": "secagg(clip=2)"}, "`clip` limits updates"),
     ({"aggregator": "median"}, "compares the clients' models"), ({"optimizer": "scaffold"}, "reads each client's model"),
 ])  # fmt: skip
 def test_what_needs_single_replies_is_refused_before_a_project_is_written(more, why, place, tmp_path):

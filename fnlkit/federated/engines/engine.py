@@ -57,12 +57,12 @@ class Engine:
         raise NotImplementedError("use an engine of fnlkit.federated.engines")
 
     def run_secretly(self, request: Ask, secret: Any) -> tuple[list[dict[str, torch.Tensor] | Failure], int]:
-        """Run as `run`, with the mean of the cohort instead of each client's weights; count the bytes of the protocol.
+        """Run as `run`, with the mean of the cohort instead of each client's reply; count the bytes of the protocol.
 
         Parameters
         ----------
         request : Ask
-        secret : (float, float64 Tensor (N,) or None)
+        secret : (float, float64 Tensor (N,) or None), or MaskedSums
             `Ask.protection`.
 
         Raises

@@ -41,7 +41,7 @@ def pack(value: Any) -> tuple[Any, ...]:
     if isinstance(value, _PLAIN):
         return ("plain", value)
     if isinstance(value, (list, tuple)):
-        return (type(value).__name__, [pack(v) for v in value])
+        return ("list" if isinstance(value, list) else "tuple", [pack(v) for v in value])
     if isinstance(value, dict):
         return ("dict", {k: pack(v) for k, v in value.items()})
     if "<" not in getattr(value, "__qualname__", "") and (path := own.path_of(value)):

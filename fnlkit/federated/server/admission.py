@@ -15,6 +15,7 @@ from fnlkit.core.declarations import Sent, number
 from fnlkit.core.errors import InputError, WorkStopped
 from fnlkit.federated.client.failure import Failure
 from fnlkit.federated.client.training import Fit
+from fnlkit.federated.server.protection import MaskedSums
 
 if TYPE_CHECKING:
     from fnlkit.artifacts.exchange import Exchange
@@ -124,7 +125,9 @@ def names_in_round(ask: Any) -> tuple[frozenset[str] | None, frozenset[str]]:
     sends, protected = ask.session.sends, ask.protection is not None
     expect = (ask.expect,) if isinstance(ask.expect, str) else ask.expect or ()
     required = frozenset(expect) | {"weights" for step in ask.steps if isinstance(step, Fit)}
-    if ask.session.protect or protected:
+    if isinstance(ask.protection, MaskedSums):
+        allowed = frozenset(ask.protection.shapes)
+    elif ask.session.protect or protected:
         allowed = frozenset({"weights"} if protected else ())
     else:
         allowed = None if sends is None else frozenset({"weights", *sends})
@@ -194,7 +197,7 @@ def examine(ask: Any, replies: list[Any], names: frozenset[Any]) -> tuple[list[A
     checked = list(replies)
     reasons = []
     norms = {}
-    samples, sides = session.sizes[ask.ids].long().tolist(), _sides_of(session) | ask.sides
+    samples, sides = session.sizes[ask.ids].long().tolist(), sides_of(session) | ask.sides
     for j, reply in enumerate(replies):
         reason = str(reply) if isinstance(reply, Failure) else None
         try:
@@ -213,7 +216,7 @@ def examine(ask: Any, replies: list[Any], names: frozenset[Any]) -> tuple[list[A
     return checked, reasons, norms
 
 
-def _sides_of(session):
+def sides_of(session: Any) -> dict[str, int]:
     """Numbers for the letters of declared shapes, except those of a single client."""
     sides = {"classes": session.classes, "size": session.network.size}
     sides |= {} if session.public is None else {"public": len(session.public.x)}

@@ -7,10 +7,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from fnlkit.core.declarations import only_sums
 from fnlkit.core.errors import InputError
 from fnlkit.federated.client.network import UNKNOWN, Model, Network
 from fnlkit.federated.server import admission
 from fnlkit.federated.server.admission import TooManyLost as TooManyLost
+from fnlkit.federated.server.protection import MaskedSums
 from fnlkit.federated.server.records import Records
 
 
@@ -46,10 +48,10 @@ class Ask:
         name, or has a name that the other replies lack. None: the names that most clients sent.
     broadcast, scatter : dict
         Values sent to all clients; values (K, ...) of which each client receives one entry, in the order of `ids`.
-    protection : (float, float64 Tensor (N,) or None) or None
+    protection : (float, float64 Tensor (N,) or None), MaskedSums or None
         The largest allowed entry of an update, and the weight of each client (None: equal weights).  The ``weights`` of each
-        reply are then the weighted mean of the cohort, and the server receives no single update.  Only some engines support
-        it.
+        reply are then the weighted mean of the cohort, and the server receives no single update.  With MaskedSums, which the
+        session sets, all replies are the mean of the cohort.  Only some engines support it.
     sides : dict of str to int
         Numbers of open sides of declared replies (`fnlkit.core.declarations.Sent`).
     optional : bool
@@ -149,7 +151,7 @@ class Clients(Records):
         names.
     protect : str
         Name of the protection of updates (--protect).  If it is not empty, clients can send only ``weights``, in a round that
-        is `protected`.
+        is `protected`, or only sums (`fnlkit.core.declarations.only_sums`).
     rounds, traffic, log, memory, results, rejected
         As in `fnlkit.federated.server.records.Records`.
     """
@@ -217,7 +219,7 @@ class Clients(Records):
         if self.replaying:
             entry = self._next_logged(self._distinct(ask.ids))
             return Replies({name: gather(values) for name, values in entry.values.items()}, entry.kept, repeated=True)
-        ask = self._sorted(ask)
+        ask = self._protected(self._sorted(ask))
         admission.names_in_round(ask)  # raises before clients send what they must not
         self._begin_visits(ask.ids)
         replies = self._run(ask) if len(ask.ids) else []
@@ -252,6 +254,13 @@ class Clients(Records):
         broadcast = {name: torch.as_tensor(value) for name, value in (ask.broadcast or {}).items()}
         scatter = {name: torch.as_tensor(value)[order] for name, value in (ask.scatter or {}).items()}
         return replace(ask, ids=ids[order], broadcast=broadcast, scatter=scatter, round=self.rounds, session=self)
+
+    def _protected(self, ask):
+        """Mask the replies of a protected method that sends nothing but sums."""
+        if not self.protect or ask.protection is not None or not only_sums(self.sends):
+            return ask
+        sides, names = admission.sides_of(self) | ask.sides, sorted({*(ask.expect or ())} & {*self.sends})
+        return replace(ask, protection=MaskedSums({name: self.sends[name].sides(**sides) for name in names}))
 
     def survey(
         self, model: Model, step: Callable[..., Any], name: str, *, broadcast: dict[str, Any] | None = None

@@ -1,6 +1,7 @@
 """Secure aggregation: updates that sites mask, so that the server receives only their mean."""
 
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from fnlkit.core.errors import InputError
 from fnlkit.core.parameters import Positive, check_arguments
@@ -16,12 +17,24 @@ class Secret:
         The largest absolute value of an update's entry.
     """
 
-    clip: float
+    clip: float = 1.0
+
+
+class MaskedSums(NamedTuple):
+    """Protection of a round whose replies are sums: the server receives only their mean over the clients.
+
+    Attributes
+    ----------
+    shapes : dict of str to tuple of int or str
+        Shape of each sum; a single sum can have one unknown side, as text.
+    """
+
+    shapes: dict[str, tuple[Any, ...]]
 
 
 @check_arguments
-def secagg(*, clip: Positive = 1.0) -> Secret:
-    """Mask updates at the sites, so that the server receives only their weighted mean (Flower's SecAgg+).
+def secagg(*, clip: Positive = Secret.clip) -> Secret:
+    """Mask updates or sums at the sites, so that the server receives only their mean over the sites (Flower's SecAgg+).
 
     For real sites (`fnlkit flower-app`), with at least three sites per round.
 
@@ -29,7 +42,7 @@ def secagg(*, clip: Positive = 1.0) -> Secret:
     ----------
     clip : float > 0
         The largest absolute value of an update's entry; a site with a larger entry is dropped from the round. Entries are
-        rounded to multiples of clip / 2^21.
+        rounded to multiples of clip / 2^21.  Sums, for example of `fedsums`, have other limits (docs/deployment-protection.md).
     """
     return Secret(clip)
 

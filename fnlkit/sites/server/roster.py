@@ -11,6 +11,7 @@ from fnlkit.core.errors import WorkStopped
 from fnlkit.federated.client.failure import CODES, Failure
 from fnlkit.federated.engines.flower.messages import LATE
 from fnlkit.sites.message_files import failure_in
+from fnlkit.sites.secret import from_entries, unit_of
 
 if TYPE_CHECKING:
     from fnlkit.sites.project import Project, Task
@@ -318,11 +319,26 @@ class Roster:
     def _send(self, contents, limit, kind):
         yield from self.transport.exchange(contents, limit, kind, on_error=self._failed, on_silent=self.report_silent)
 
-    def sum_secretly(self, requests: Mapping[Any, Any], **how) -> Any:
-        """Gather the masked sum (fnlkit.sites.server.secret.gather_sum) of the updates, or the reason why there is none."""
+    def sum_secretly(self, requests: Mapping[Any, Any], shapes: Mapping[str, Any] | None, **how) -> Any:
+        """Gather the masked mean (fnlkit.sites.server.secret.gather_sum), or the reason why there is none.
+
+        Parameters
+        ----------
+        requests, **how
+            As for `gather_sum`.
+        shapes : dict of str to tuple, or None
+            Of the sums, whose mean is then a dict of arrays. None for updates.
+        """
         if not hasattr(self.transport, "sum_secretly"):
             return "`protect='secagg'` runs over Flower only"
-        return self.transport.sum_secretly(requests, about=self.about, most=self.most, **how)
+        outcome = self.transport.sum_secretly(requests, about=self.about, most=self.most, **how)
+        if shapes is None or isinstance(outcome, str) or outcome[0] is None:
+            return outcome
+        mean, inside, failed, sent = outcome
+        try:
+            return from_entries(mean.numpy(), len(inside), shapes, unit_of(self.most)), inside, failed, sent
+        except ValueError:  # the sites sent sums of other shapes
+            return None, [], {node: Failure("reply", "ValueError") for node in requests}, sent
 
     def report_silent(self, nodes: Collection[int], seconds: float) -> None:
         """Write a line to the log, once for each node without a reply.

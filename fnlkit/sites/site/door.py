@@ -278,7 +278,7 @@ def release(site: Site, rows: list[Any], key: str, asked: dict[str, Any], reply:
                 raise Undeclared(f"{name!r} has counts that are no multiples of {STEP}")
     arrays = site.labels.replace_released(arrays, run=asked["run"])
     if site.secret:
-        secret.must_be_within(update_of(arrays, asked), site.secret)
+        secret.must_be_within(secret.masked_values(arrays, asked, site.secret), site.secret)
     site.budgets.release(rows, key, message.encode(arrays))
     return arrays
 
@@ -300,10 +300,3 @@ def _declared(site, name, value):
         actual = str(value.dtype).removeprefix("torch.")
         raise Undeclared(f"{name!r} is {actual} {sides}, declared {dtype} {tuple(shape)}")
     return value.to(getattr(torch, dtype))
-
-
-def update_of(arrays: dict[str, torch.Tensor], asked: dict[str, Any]) -> np.ndarray:
-    """Update (P + Q,) float64 of a visit whose reply is masked."""
-    if set(arrays) != {"weights"}:
-        raise secret.Refused("it asks for more than masked weights")
-    return (arrays["weights"].double() - asked["weights"].double()).numpy()

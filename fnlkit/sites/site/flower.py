@@ -9,7 +9,7 @@ from fnlkit.federated.client.failure import failure, log_failures
 from fnlkit.federated.engines.flower import disable_telemetry, messages
 from fnlkit.sites.secret import is_step
 from fnlkit.sites.site import secret
-from fnlkit.sites.site.door import Door, update_of
+from fnlkit.sites.site.door import Door
 from fnlkit.sites.site.opening import Place
 
 disable_telemetry()
@@ -37,8 +37,8 @@ def client_app() -> Any:
 
             def masked(site: Any, asked: Any) -> tuple[dict[str, Any], Any]:
                 def update() -> Any:
-                    found = update_of(door.visit(site, asked), asked)
-                    return found, secret.rounding(asked["seed"], asked["round"], site.client.id)
+                    values = secret.masked_values(door.visit(site, asked), asked, site.secret)
+                    return values, secret.rounding(asked["seed"], asked["round"], site.client.id)
 
                 reply = secret.answer(message, context, update, site.secret)
                 return secret.summarize_records(reply.content), reply

@@ -20,6 +20,7 @@ from fnlkit.federated.server.protection import Secret
 from fnlkit.sites import project, scale
 from fnlkit.sites.network import network_of
 from fnlkit.sites.samples import load_for_task
+from fnlkit.sites.secret import unit_of
 from fnlkit.sites.site import replies, steps
 from fnlkit.sites.site.budgets import Budgets, LabelReleases, digest
 from fnlkit.sites.site.labels import keep_judgment, labels_of
@@ -88,7 +89,7 @@ class Site:
     budgets : fnlkit.sites.site.budgets.Budgets
     labels : fnlkit.sites.site.budgets.LabelReleases
     secret : fnlkit.sites.site.secret.Terms or None
-        Terms of masked updates. None if replies are not masked.
+        Terms of masked replies. None if replies are not masked.
     keep : callable (client)
         Called after each visit.
     """
@@ -171,10 +172,12 @@ def open_site(place: Place, agreed: project.Project, name: str, scale_text: str 
 
 
 def _terms(task, samples):
-    """Terms of a site's masked updates; None if updates are not masked."""
+    """Terms of a site's masked updates or sums; None if they are not masked."""
     protection = task.plan.protection
     if not isinstance(protection, Secret):
         return None
+    if task.plan.sends_sums:
+        return Terms(protection.clip, 1, 1.0, unit_of(task.project.max_samples))
     uniform = task.plan.make_optimizer().uniform_weights
     return Terms(protection.clip, 1 if uniform else samples, 1.0 if uniform else float(task.project.max_samples))
 

@@ -4,7 +4,9 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from fnlkit.core.spec import parse
 from fnlkit.federated.client import private_counts, scaling
+from fnlkit.models import cosines_of
 from fnlkit.sites import scale
 from fnlkit.sites.audit import sends
 from fnlkit.sites.site import audit
@@ -31,7 +33,10 @@ def open_sides(task: "Task") -> dict[str, int]:
     """Largest number of each side of a reply that no declaration fixes."""
     about = task.project
     values = math.prod(about.shape)
-    sides = {"groups": len(about.classes) + 1, "features": values}
+    network = parse(task.settings.model)
+    wide = values + 1 + (cosines_of(network.parameters) if network.name == "fourier" else 0)
+    products = wide * (wide + 1) // 2
+    sides = {"groups": len(about.classes) + 1, "features": values, "M(M+1)/2": products, "m(m+1)/2": products}
     return sides | audit.open_sides(about) if task.name == "audit" else sides
 
 

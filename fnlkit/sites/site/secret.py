@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
 from fnlkit.artifacts.message import decode
 from fnlkit.federated.engines.flower import messages
 from fnlkit.kernels.streams import stream
-from fnlkit.sites.secret import CONFIGS, FEWEST, MODULUS, MOST, STEPS, byte_strings, common, strengthen
+from fnlkit.sites.secret import CONFIGS, FEWEST, MODULUS, MOST, STEPS, byte_strings, common, strengthen, to_entries
 
 
 class Refused(Exception):
@@ -19,7 +20,7 @@ class Refused(Exception):
 
 
 class AboveClip(Refused):
-    """Error: an update has an entry above `clip` or a NaN entry."""
+    """Error: an update has an entry above `clip` or a NaN entry, or a sum is too large."""
 
 
 class Failed(Exception):
@@ -34,16 +35,30 @@ class Terms(NamedTuple):
     Attributes
     ----------
     clip : float > 0
-        Largest entry of an update.
+        Largest entry of an update, or of the numbers of sums.
     weight : int
         Weight of the site in the mean: the number of samples, or 1.
     largest : float
         Largest weight that any site can have.
+    unit : float or None
+        Largest sum, if the site sends nothing but sums; None if it sends updates.
     """
 
     clip: float
     weight: int
     largest: float
+    unit: float | None = None
+
+
+def masked_values(arrays: Mapping[str, torch.Tensor], asked: Mapping[str, Any], terms: Terms) -> np.ndarray:
+    """Collect what a site masks of a visit: the update (P + Q,) float64, or the entries of its sums."""
+    if terms.unit is not None:
+        if "weights" in arrays:
+            raise Refused("it asks for more than masked sums")
+        return to_entries(arrays, terms.unit)
+    if set(arrays) != {"weights"}:
+        raise Refused("it asks for more than masked weights")
+    return (arrays["weights"].double() - asked["weights"].double()).numpy()
 
 
 def answer(message: Any, context: Any, update: Callable[[], tuple[np.ndarray, int]], terms: Terms | None) -> Any:
@@ -82,9 +97,10 @@ def answer(message: Any, context: Any, update: Callable[[], tuple[np.ndarray, in
 
 
 def must_be_within(values: np.ndarray, terms: Terms) -> None:
-    """Raise AboveClip if an update (P + Q,) has an entry above the agreed `clip`, or NaN."""
+    """Raise AboveClip if an entry to mask is above the agreed `clip`, or NaN."""
     if not np.abs(values).max(initial=0) <= terms.clip:
-        raise AboveClip("the update has an entry above the agreed clip")
+        what = "the update has an entry" if terms.unit is None else "a sum is too large; scale the samples: an entry is"
+        raise AboveClip(f"{what} above the agreed clip")
 
 
 def _check(config, terms):

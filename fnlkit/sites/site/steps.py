@@ -67,9 +67,11 @@ def _of_training(task):
     arguments += [*arguments_of(plan.optimizer).items()]
     noise = "randomized labels" if any(declaration(each).label_epsilon for each in stages) else ""
     decays = [value for name, value in arguments if name.endswith("weight_decay")]
-    yield _training(task, ("weights",), requests, max(epochs), plan.settings, max(rates), decays)
-    for name in sorted(reachable(*components(plan))):
-        yield Row("train", name, ("weights", *plan.sends), requests, bound=as_agreed(name, arguments), noise=noise)
+    if not plan.sends_sums:
+        yield _training(task, ("weights",), requests, max(epochs), plan.settings, max(rates), decays)
+    replies = (*([] if plan.sends_sums else ["weights"]), *plan.sends)
+    for name in sorted(reachable(*(stages if plan.sends_sums else components(plan)))):
+        yield Row("train", name, replies, requests, bound=as_agreed(name, arguments), noise=noise)
 
 
 def _of_evaluation(task):

@@ -20,6 +20,7 @@ from fnlkit.federated.engines.flower.local import LocalNodes
 from fnlkit.federated.engines.flower.messages import LATE
 from fnlkit.federated.engines.flower.notebook import last_counted_rounds
 from fnlkit.federated.engines.travel import pack
+from fnlkit.federated.server.protection import MaskedSums
 from fnlkit.federated.server.records import nbytes
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ class Flower(Engine):
         return ids, message_of
 
     def run_secretly(
-        self, request: Ask, hidden: tuple[float, np.ndarray | None]
+        self, request: Ask, hidden: tuple[float, np.ndarray | None] | MaskedSums
     ) -> tuple[list[dict[str, torch.Tensor] | Failure], int]:
         """Visit all clients at once, without retries.
 
@@ -127,13 +128,14 @@ class Flower(Engine):
         """
         if not self.foreign:
             return super().run_secretly(request, hidden)
-        clip, counts = hidden
+        shapes, clip, counts = (hidden.shapes, 1.0, None) if isinstance(hidden, MaskedSums) else (None, *hidden)
         ids, message_of = self._prepare(request)
         groups = self.runtime.groups(ids, self.members)
         silent = self.runtime.failure(None)
         requests = {node: message_of(places) for node, places in groups.items()}
         limit = self.timeout + self.runtime.start_seconds if self.timeout else None
-        outcome = self.runtime.sum_secretly(requests, clip=clip, weighted=counts is not None, limit=limit, round=request.round)
+        how = {"clip": clip, "weighted": counts is not None, "limit": limit, "round": request.round}
+        outcome = self.runtime.sum_secretly(requests, shapes, **how)
         if isinstance(outcome, str):
             self.note(outcome)
             return [silent] * len(ids), 0
@@ -141,9 +143,10 @@ class Flower(Engine):
         self.runtime.renew(late=False)
         replies = {place: failed.get(node, silent) for node, places in groups.items() for place in places}
         if mean is not None:
-            merged = (request.weights.double() + mean).to(request.weights.dtype)
-            replies |= {groups[node][0]: {"weights": merged} for node in inside}
-            sent -= len(inside) * nbytes(merged)  # because the meter counts these bytes separately
+            if shapes is None:
+                mean = {"weights": (request.weights.double() + mean).to(request.weights.dtype)}
+            replies |= {groups[node][0]: mean for node in inside}
+            sent -= len(inside) * sum(map(nbytes, mean.values()))  # because the meter counts these bytes separately
         return [replies.get(place, silent) for place in range(len(ids))], sent
 
     def _ask(self, groups, ids, message_of):
