@@ -1,7 +1,6 @@
 """A newcomer's table in every format: partition, audit, train and predict, with the same rows and notes as the CSV."""
 
 import datetime
-import importlib
 
 import numpy as np
 import pandas
@@ -12,6 +11,7 @@ from fnlkit import datasets
 from fnlkit.datasets.columns import encode, note_unseen
 from fnlkit.datasets.table import read_table
 from tests.commands import refuse_call
+from tests.tables import write_table
 
 SIZE = 90
 
@@ -33,22 +33,12 @@ def frame():
 
 
 def write(folder, ending):
-    needs = {"xlsx": "openpyxl", "ods": "odf", "parquet": "pyarrow", "feather": "pyarrow", "sav": "pyreadstat"}
-    if ending in needs:
-        pytest.importorskip(needs[ending], reason=f"needs {needs[ending]}")
-    path, table = folder / f"t.{ending}", frame()
-    if ending == "csv":
-        table.to_csv(path, index=False)
-    elif ending == "dta":  # names of Stata have letters of ASCII only, and dates a unit
-        table = table.rename(columns={"Größe [cm]": "Größe"})
-        table.to_stata(path, write_index=False, version=118, convert_dates={"aufgenommen": "td"})
-    elif ending == "sav":
+    table, options = frame(), {}
+    if ending in ("dta", "sav"):  # names of Stata have letters of ASCII only, and dates a unit
+        table, options = table.rename(columns={"Größe [cm]": "Größe"}), {"convert_dates": {"aufgenommen": "td"}}
+    if ending == "sav":
         table["Station"] = table["Station"].astype(str)
-        importlib.import_module("pyreadstat").write_sav(table.rename(columns={"Größe [cm]": "Größe"}), path)
-    else:
-        {"xlsx": table.to_excel, "ods": table.to_excel}.get(ending, lambda *a, **k: None)(path, index=False)
-        {"parquet": table.to_parquet, "feather": table.to_feather}.get(ending, lambda *a: None)(path)
-    return path
+    return write_table(folder / f"t.{ending}", table, **options)
 
 
 @pytest.mark.parametrize("ending", ["xlsx", "ods", "parquet", "feather", "dta", "sav"])

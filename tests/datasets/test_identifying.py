@@ -20,6 +20,7 @@ from fnlkit.datasets.labels import class_finder
 from fnlkit.datasets.spelling import merge_spellings, order_levels, order_texts, spell, spell_all
 from tests.commands import refuse_call, shell, succeed
 from tests.datasets.test_notation import train_on
+from tests.tables import write_table
 
 # ---- columns that identify rows are no features: by values, by name, at each route, and what stays a feature
 RNG = np.random.default_rng(0)
@@ -101,26 +102,16 @@ def test_forms_and_parts_of_dates():
 
 def table(folder, rows=40, ending="csv", *, drop=()):
     """Write a table sorted by its label, whose only honest feature is noise; return its path."""
+    i = np.arange(rows)
     columns = {
-        "exam_no": [str(100_000 + i) for i in range(rows)],
-        "nr": [str(i + 1) for i in range(rows)],
-        "date": [f"2024-01-{1 + i % 28:02d}" for i in range(rows)],
-        "noise": [f"{v:.3f}" for v in np.random.default_rng(1).normal(size=rows)],
-        "label": ["ill" if i < rows // 2 else "well" for i in range(rows)],
-        "site": ["Aix" if i % 2 else "Bonn" for i in range(rows)],
+        "exam_no": 100_000 + i,
+        "nr": i + 1,
+        "date": [f"2024-01-{1 + k % 28:02d}" for k in i],
+        "noise": np.random.default_rng(1).normal(size=rows).round(3),
+        "label": np.where(i < rows // 2, "ill", "well"),
+        "site": np.where(i % 2, "Aix", "Bonn"),
     }
-    columns = {name: cells for name, cells in columns.items() if name not in drop}
-    path = folder / f"table.{ending}"
-    if ending == "parquet":
-        pa = pytest.importorskip("pyarrow", reason="needs pyarrow (extra `parquet`)")
-        from pyarrow import parquet
-
-        numeric = {"exam_no": int, "nr": int, "noise": float}
-        parquet.write_table(pa.table({n: list(map(numeric.get(n, str), c)) for n, c in columns.items()}), path)
-    else:
-        lines = [",".join(columns), *map(",".join, zip(*columns.values(), strict=True))]
-        path.write_text("\n".join(lines) + "\n")
-    return path
+    return write_table(folder / f"table.{ending}", {name: cells for name, cells in columns.items() if name not in drop})
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
@@ -274,16 +265,9 @@ def mixed(values):
     return [f"{value}.0" if i % 3 == 0 else str(value) for i, value in enumerate(values)]
 
 
-def write_table(path, columns):
-    pandas = pytest.importorskip("pandas")
-    frame = pandas.DataFrame({"a": np.arange(SIZE) % 7 / 3, **columns})
-    if path.suffix == ".csv":
-        frame.to_csv(path, index=False)
-    else:
-        pytest.importorskip({".parquet": "pyarrow", ".xlsx": "openpyxl", ".dta": "pandas"}[path.suffix])
-        write = {".parquet": frame.to_parquet, ".xlsx": frame.to_excel, ".dta": frame.to_stata}[path.suffix]
-        write(path, **({"write_index": False} if path.suffix == ".dta" else {"index": False}))
-    return str(path)
+def with_feature(path, columns):
+    """Write a table of a feature and `columns`; return its path."""
+    return str(write_table(path, {"a": np.arange(SIZE) % 7 / 3, **columns}))
 
 
 @pytest.mark.parametrize(
@@ -317,7 +301,7 @@ def test_one_value_in_two_spellings_is_one_group_category_rank_and_site(tmp_path
     i = np.arange(SIZE)
     columns = {"label": np.array(["p", "q"])[i // 3 % 2], "site": mixed(i % 2 + 1), "patient_id": mixed(i // 3 + 100),
                "ward": mixed(i % 3 + 9), "stage": mixed(i % 3 + 9)}  # fmt: skip
-    path = write_table(tmp_path / f"t.{ending}", columns)
+    path = with_feature(tmp_path / f"t.{ending}", columns)
     data = datasets.load(f'manifest(file="{path}", categorical=[ward], ordinal=[stage])')
     assert data.columns == ["a", "ward: 9", "ward: 10", "ward: 11", "stage"]
     np.testing.assert_array_equal(np.asarray(data.x_train)[:, 4], i % 3)
@@ -334,7 +318,7 @@ def test_case_of_labels_groups_and_sites_is_merged_in_tables_and_arrays(tmp_path
     case = lambda texts: [text.upper() if place % 5 == 0 else text for place, text in enumerate(texts)]  # noqa: E731
     label, site = case(np.array(["p", "q"])[i // 3 % 2].tolist()), case(np.array(["bern", "ulm"])[i % 2].tolist())
     group = case([f"p{g}" for g in i // 3])
-    path = write_table(tmp_path / "t.csv", {"label": label, "site": site, "patient": group})
+    path = with_feature(tmp_path / "t.csv", {"label": label, "site": site, "patient": group})
     np.savez(tmp_path / "t.npz", x_train=np.random.default_rng(0).normal(size=(SIZE, 2)), y_train=np.array(label),
              site_train=np.array(site), groups_train=np.array(group))  # fmt: skip
     for source in (path, str(tmp_path / "t.npz")):
@@ -347,7 +331,7 @@ def test_case_of_labels_groups_and_sites_is_merged_in_tables_and_arrays(tmp_path
 
 def test_a_column_with_leading_zeros_is_categories_with_a_note(tmp_path):
     i = np.arange(SIZE)
-    path = write_table(tmp_path / "t.csv", {"label": np.array(["p", "q"])[i % 2], "ward": np.array(["007", "7"])[i % 2]})
+    path = with_feature(tmp_path / "t.csv", {"label": np.array(["p", "q"])[i % 2], "ward": np.array(["007", "7"])[i % 2]})
     data = datasets.load(path)
     assert data.columns == ["a", "ward: 007", "ward: 7"] and any("leading zeros" in note for note in data.notes)
     assert datasets.load(f'manifest(file="{path}", numbers=[ward])').columns == ["a", "ward"]
@@ -398,7 +382,7 @@ def test_levels_have_the_order_of_the_user_or_of_the_file(tmp_path):
     pandas = pytest.importorskip("pandas")
     grades, i = ["wenig", "mehr", "viel"], np.arange(SIZE) % 3
     columns = {"grade": np.array(grades)[i], "label": np.array(["p", "q"])[np.arange(SIZE) % 2]}
-    path = write_table(tmp_path / "t.csv", columns)
+    path = with_feature(tmp_path / "t.csv", columns)
     data = datasets.load(f'manifest(file="{path}", ordinal={{grade: [wenig, mehr, viel]}})')
     np.testing.assert_array_equal(np.asarray(data.x_train)[:, 1], i)
     assert any("wenig < mehr < viel" in note for note in data.notes)
@@ -406,7 +390,7 @@ def test_levels_have_the_order_of_the_user_or_of_the_file(tmp_path):
     refuse_call("row 4.*'viel'", datasets.load, f'manifest(file="{path}", ordinal={{grade: [wenig, mehr]}})')
     for ending in ("parquet", "dta"):
         stored = pandas.Categorical(columns["grade"], grades, ordered=True)
-        path = write_table(tmp_path / f"t.{ending}", {**columns, "grade": stored})
+        path = with_feature(tmp_path / f"t.{ending}", {**columns, "grade": stored})
         x = np.asarray(datasets.load(f'manifest(file="{path}", ordinal=[grade])').x_train)
         np.testing.assert_array_equal(x[:, 1], i)
 

@@ -16,6 +16,7 @@ from fnlkit.datasets.manifest import open_manifest
 from fnlkit.datasets.notation import MARKS, find_notation, looks_like_numbers, read_numbers
 from tests.commands import fnlkit as run
 from tests.commands import refuse, refuse_call, succeed
+from tests.tables import write_table
 
 NAN = float("nan")
 
@@ -98,22 +99,14 @@ def train_on(dataset, folder):
 
 def write(folder, cells, ending="csv"):
     """Write a table of 60 rows with the columns share, age, label and site; return its path."""
+    i = np.arange(60)
     columns = {
         "share": list(cells),
-        "age": [f"{20 + i % 7}.5" for i in range(60)],
-        "label": ["ill" if i % 3 else "well" for i in range(60)],
-        "site": ["Aix" if i % 2 else "Bonn" for i in range(60)],
+        "age": [f"{20 + k % 7}.5" for k in i],
+        "label": np.where(i % 3, "ill", "well"),
+        "site": np.where(i % 2, "Aix", "Bonn"),
     }
-    path = folder / f"table.{ending}"
-    if ending == "parquet":
-        pa = pytest.importorskip("pyarrow", reason="needs pyarrow (extra `parquet`)")
-        from pyarrow import parquet
-
-        parquet.write_table(pa.table(columns), path)
-    else:
-        rows = zip(*([f'"{cell}"' for cell in column] for column in columns.values()), strict=True)
-        path.write_text("\n".join([",".join(columns), *map(",".join, rows)]) + "\n")
-    return path
+    return write_table(folder / f"table.{ending}", columns)
 
 
 @pytest.mark.parametrize(
@@ -185,11 +178,10 @@ def test_a_real_site_reads_agreed_columns(tmp_path):
 SIZE = 60
 
 
-def write_table(path, **columns):
-    columns = {"a": np.arange(SIZE) % 7 / 3, "label": np.array(["p", "q"])[np.arange(SIZE) % 2], **columns}
-    rows = zip(*columns.values(), strict=True)
-    path.write_text("\n".join([",".join(columns), *(",".join(map(str, row)) for row in rows)]) + "\n")
-    return path
+def two_classes(path, **columns):
+    """Write a table of a feature, labels of two classes and further columns; return its path."""
+    i = np.arange(SIZE)
+    return write_table(path, {"a": i % 7 / 3, "label": np.array(["p", "q"])[i % 2], **columns})
 
 
 def with_code(code):
@@ -200,17 +192,17 @@ def with_code(code):
 
 @pytest.mark.parametrize("code", ["-3.4028234663852886e+38", "1.7976931348623157e+308", "1e15", "-2147483648"])
 def test_values_beyond_all_others_are_refused_with_the_option(tmp_path, code):
-    path = write_table(tmp_path / "t.csv", elev=with_code(code))
+    path = two_classes(tmp_path / "t.csv", elev=with_code(code))
     refuse_call(r"row 7.*'elev'.*missing=\[.*2 more: 22, 42", datasets.load, path)
     data = datasets.load(f'manifest(file="{path}", missing=[{code}])')
-    empty = datasets.load(write_table(tmp_path / "e.csv", elev=with_code("")))
+    empty = datasets.load(two_classes(tmp_path / "e.csv", elev=with_code("")))
     np.testing.assert_array_equal(np.asarray(data.x_train), np.asarray(empty.x_train))
     assert data.table == empty.table and data.columns[-1] == "elev (missing)"
 
 
 @pytest.mark.parametrize(("code", "noted"), [(-999, True), (9999, True), (99.0, True), (-1, False), (0, False)])
 def test_repeated_extremes_are_noted_with_column_count_and_option(tmp_path, code, noted):
-    data = datasets.load(write_table(tmp_path / "t.csv", elev=with_code(code)))
+    data = datasets.load(two_classes(tmp_path / "t.csv", elev=with_code(code)))
     notes = [note for note in data.notes if "missing=[" in note]
     assert len(notes) == noted and all(f"'elev': 3 cells are {code:g}" in note for note in notes)
 
@@ -219,7 +211,7 @@ def test_one_code_is_missing_in_all_columns_and_in_new_rows(tmp_path, monkeypatc
     monkeypatch.chdir(tmp_path)
     ward = np.array(["x", "y", "-999.0"])[np.arange(SIZE) % 3]
     labels = np.where(np.arange(SIZE) < 4, "-999", np.array(["p", "q"])[np.arange(SIZE) % 2])
-    path = write_table(tmp_path / "t.csv", elev=with_code(-999), ward=ward, label=labels)
+    path = two_classes(tmp_path / "t.csv", elev=with_code(-999), ward=ward, label=labels)
     spec = f'manifest(file="{path}", missing=-999)'
     data = datasets.load(spec)
     assert data.columns == ["a", "elev", "elev (missing)", "ward: x", "ward: y", "ward: (missing)"]
@@ -233,14 +225,14 @@ def test_one_code_is_missing_in_all_columns_and_in_new_rows(tmp_path, monkeypatc
 
 def test_large_numbers_of_small_differences_keep_their_differences(tmp_path):
     differences = np.arange(SIZE) * 37 % 41
-    near = datasets.load(write_table(tmp_path / "t.csv", counter=8_000_000_000 + differences))
+    near = datasets.load(two_classes(tmp_path / "t.csv", counter=8_000_000_000 + differences))
     x = np.asarray(near.x_train)[:, 1]
     np.testing.assert_array_equal(x - x.min(), differences - differences.min())
     from fnlkit.datasets.columns import decode_row
 
     shown = dict(decode_row(near.table, np.asarray(near.x_train)[3]))
     assert float(shown["counter"]) == pytest.approx(8_000_000_000 + differences[3], rel=1e-5)
-    assert "offset" not in datasets.load(write_table(tmp_path / "t.csv", year=2000 + differences)).table[1]
+    assert "offset" not in datasets.load(two_classes(tmp_path / "t.csv", year=2000 + differences)).table[1]
 
 
 def test_codes_are_found_beside_each_other_but_not_among_few_values():
@@ -272,7 +264,7 @@ def test_months_that_are_numbers_are_dates(template):
 
 @pytest.mark.parametrize(("texts", "months"), [(["2024-02", "2023-11"], (2, 11)), (["2024-Q1", "2024-Q3"], (1, 7))])
 def test_a_column_of_months_or_quarters_can_be_a_feature(tmp_path, texts, months):
-    path = write_table(tmp_path / "t.csv", when=np.array(texts)[np.arange(SIZE) % 2])
+    path = two_classes(tmp_path / "t.csv", when=np.array(texts)[np.arange(SIZE) % 2])
     data = datasets.load(path)
     assert data.columns == ["a"] and "when" in data.left_out
     x = np.asarray(datasets.load(f'manifest(file="{path}", date=[when])').x_train)
@@ -281,7 +273,7 @@ def test_a_column_of_months_or_quarters_can_be_a_feature(tmp_path, texts, months
 
 
 def test_new_rows_on_another_scale_are_noted_with_the_columns(tmp_path):
-    write_table(tmp_path / "t.csv", height=1.5 + np.arange(SIZE) % 9 / 20, sex=np.array(["m", "w"])[np.arange(SIZE) % 2])
+    two_classes(tmp_path / "t.csv", height=1.5 + np.arange(SIZE) % 9 / 20, sex=np.array(["m", "w"])[np.arange(SIZE) % 2])
     run("fnlkit partition --dataset t.csv --clients 2 | fnlkit train --rounds 1 -o run.pt", tmp_path)
     (tmp_path / "same.csv").write_text("a,height,sex\n" + "1,1.7,m\n" * 5)
     (tmp_path / "centimeters.csv").write_text("a,height,sex\n" + "1,170,m\n" * 5)
