@@ -252,6 +252,8 @@ def _restore(experiment, run):
     # The program's variables refer to the Model that it yielded last, so this object receives the run's weights. The
     # weights of earlier rounds stay unknown.
     weights = run.selection.get("last", run.weights)
+    if len(weights) != experiment.network.size:
+        raise InputError(f"`resume`: the run has {len(weights):,} weights, but its network {experiment.network.size:,}")
     experiment.model.weights = weights.to(device=experiment.device, dtype=experiment.network.dtype)
     clients.log, clients.rejected, clients.results = list(run.log), list(run.rejected), list(run.results)
     clients.traffic = run.traffic.copy()  # the caller can resume the run again

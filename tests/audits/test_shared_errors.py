@@ -283,3 +283,11 @@ def test_small_sites_of_wide_tables_are_judged_by_all_columns():
     logits = summaries.features(sites[0], scale) @ heads["coefficients"][0].T + heads["offsets"][0]
     assert heads["sizes"][0] == 20
     np.testing.assert_allclose(logits[:, 1] - logits[:, 0], expected[:, 1] - expected[:, 0], rtol=1e-6)
+
+
+def test_the_only_site_with_sums_has_no_classifier_of_others():
+    """Sites of 3 and 8 samples of two columns send no sums: the message to the third site failed."""
+    rng, scale = np.random.default_rng(0), (np.zeros(2), np.ones(2))
+    sites = [Samples(rng.normal(size=(n, 2)).astype(np.float32), np.arange(n) % 3, 3) for n in (3, 8, 40)]
+    heads = make_heads([summaries.summarize(site, scale) for site in sites], scale)
+    assert heads["sizes"].tolist() == [8, 8, 0] and not heads["coefficients"][2].any()

@@ -223,6 +223,8 @@ def test_a_run_is_refused_with_other_settings():
     run = finish(federation, dataset, settings(rounds=3))
     refuse_call("`lr` 0.05, not 0.1", Experiment, federation, dataset, settings(rounds=3, lr=0.1), resume=run)
     refuse_call("more than `rounds`", Experiment, federation, dataset, settings(rounds=2), resume=run)
+    damaged = dataclasses.replace(run, weights=run.weights.repeat(2))
+    refuse_call("weights, but its network", Experiment, federation, dataset, settings(rounds=3), resume=damaged)
 
 
 def test_seeds_decide_everything():

@@ -86,9 +86,8 @@ def make_heads(firsts: list[dict[str, Any]], scale: tuple[np.ndarray, np.ndarray
         others = (np.arange(sites) != k) & (sizes > 0)
         if (others & ~apart).sum() >= 2:
             others &= ~apart
-        held = [counts[others & (sizes >= size)].sum() for size in sizes]
-        usable = [size for size, number in zip(sizes, held, strict=True) if number >= SHARE * counts[others].sum()]
-        size = int(max(usable, default=0))
+        enough = max(1, SHARE * counts[others].sum())
+        size = int(max((size for size in sizes if counts[others & (sizes >= size)].sum() >= enough), default=0))
         ids = np.flatnonzero(others & (sizes >= size))
         if not size:  # no other site has enough samples for a classifier
             parts.append((0, counts[others].sum(0), np.zeros((counts.shape[1], 0)), np.zeros(counts.shape[1])))
