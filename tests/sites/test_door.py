@@ -213,8 +213,9 @@ def test_requests_are_counted_for_each_agreement(audited, tmp_path, monkeypatch)
     assert counts == {"evaluate fnlkit.federated.client.private_counts:reply_tested": 3, digest: 3}
     deployed.agree(max_samples=99)
     assert ask(deployed, private_counts.reply_tested) == ["tested", "wrong"]
-    record.write_text("{")
-    assert ask(deployed, private_counts.reply_tested) == "request"
+    for damaged in ("{", '{"kind": "fnlkit.requests/2"}', '{"kind": "fnlkit.requests/2", "agreements": {"a": {"counts": {}}}}'):
+        record.write_text(damaged)
+        assert ask(deployed, private_counts.reply_tested) == "request"
 
 
 def test_a_site_evaluates_few_models(audited, tmp_path):

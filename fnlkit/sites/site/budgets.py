@@ -9,7 +9,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -17,15 +17,87 @@ from filelock import FileLock
 
 from fnlkit.artifacts import files, saving
 from fnlkit.artifacts.paths import display_path
+from fnlkit.artifacts.records import OMIT_NONE, from_json, to_json
 from fnlkit.audits.private import total_epsilon
-from fnlkit.sites.site.errors import NotInTable, Released
+from fnlkit.sites.site.errors import NotInTable, Released, Withheld
 from fnlkit.sites.site.limits import short
 
 if TYPE_CHECKING:
     from fnlkit.sites.site.limits import Row
 
-REQUESTS, SUMS, KIND = "fnlkit.requests/2", "fnlkit.sums-releases/1", "fnlkit.released/1"
+R = TypeVar("R")
 _MAX_BYTES = 2**24
+
+
+@dataclass
+class Once:
+    """SHA-256 of the only request of a step, and of its reply after it was sent."""
+
+    request: str
+    reply: str | None = field(default=None, metadata=OMIT_NONE)
+
+
+@dataclass
+class Answered:
+    """Requests that a site answered under one agreement.
+
+    Attributes
+    ----------
+    counts : dict of str to int
+        Number of requests of each step, by "task step". For a row with `different`, "task step DIGEST" has the number of equal
+        requests.
+    once : dict of str to Once
+        Of the steps that are answered once, by "task step".
+    """
+
+    counts: dict[str, int]
+    once: dict[str, Once]
+
+
+@dataclass
+class Requests:
+    """File of all answered requests, by the SHA-256 of the agreement."""
+
+    kind: Literal["fnlkit.requests/2"]
+    agreements: dict[str, Answered]
+
+
+@dataclass
+class SumsRelease:
+    """A release of sums with noise under the agreement with the SHA-256 `project`."""
+
+    project: str
+    epsilon: float
+    delta: float
+
+
+@dataclass
+class SumsReleases:
+    """File of the releases of all agreements."""
+
+    kind: Literal["fnlkit.sums-releases/1"]
+    releases: list[SumsRelease]
+
+
+@dataclass
+class LabelRelease:
+    """File of the only release of a site's labels.
+
+    Attributes
+    ----------
+    labels : str
+        SHA-256 of the labels.
+    epsilon : float or None
+        None if the labels were released without noise.
+    counts : dict of str to list
+        The released arrays by name of the reply.
+    """
+
+    kind: Literal["fnlkit.released/1"]
+    labels: str
+    epsilon: float | None
+    counts: dict[str, Any]
+    run: str = ""
 
 
 class Budgets:
@@ -59,56 +131,57 @@ class Budgets:
         """
         saving.private_folder(self.memory)
         with FileLock(f"{self.path}.lock"):
-            known = self.read()
-            record = known.setdefault(self.agreement, {"counts": {}, "once": {}})
-            counts, once = record["counts"], record["once"]
+            record = self.read()
+            answered = record.agreements.setdefault(self.agreement, Answered({}, {}))
+            counts, once = answered.counts, answered.once
             key = digest() if any(row.different or row.once for row in rows) else ""
             times = Counter(row.step for row in rows)
             for row in {row.step: row for row in rows}.values():
-                name, more = f"{row.task} {row.step}", times[row.step]
-                if row.once and once.get(name, {}).get("request", key) != key:
+                name = f"{row.task} {row.step}"
+                number = counts.get(name, 0) + times[row.step]
+                if row.once and name in once and once[name].request != key:
                     raise Released(
                         f"{short(row.step)}: this site has answered another request under this agreement, and it answers one; "
                         "agree on one more (`audits` in project.json)"
                     )
                 if row.different:
                     self._count_different(counts, name, row, key)
-                if counts.get(name, 0) + more > row.requests:
+                if number > row.requests:
                     raise NotInTable(
-                        f"{row.task}: {short(row.step)} was requested {counts.get(name, 0) + more:,} times, and this site "
+                        f"{row.task}: {short(row.step)} was requested {number:,} times, and this site "
                         f"agreed to {row.requests:,}; if you permit more, delete {display_path(self.path)}"
                     )
-                counts[name] = counts.get(name, 0) + more
+                counts[name] = number
                 if row.epsilon and not once:  # the first reply, whichever it is, pays for all
                     self._charge(*row.epsilon)
                 if row.once:
-                    once.setdefault(name, {"request": key})
-            self._write(known)
+                    once.setdefault(name, Once(key))
+            _write(record, self.path)
         return key
 
     def _count_different(self, counts, name, row, key):
         """Count a request by its digest, which is the end of the record's key."""
-        known = [each for each in counts if each.startswith(f"{name} ")]
-        if f"{name} {key}" not in known and len(known) >= row.different:
+        request, earlier = f"{name} {key}", [entry for entry in counts if entry.startswith(f"{name} ")]
+        if request not in earlier and len(earlier) >= row.different:
             raise NotInTable(
-                f"{row.task}: {short(row.step)} was requested with {len(known)} different models or values, and this site "
+                f"{row.task}: {short(row.step)} was requested with {len(earlier)} different models or values, and this site "
                 f"agreed to {row.different}; if you permit more, delete {display_path(self.path)}"
             )
-        counts[f"{name} {key}"] = counts.get(f"{name} {key}", 0) + 1
+        counts[request] = counts.get(request, 0) + 1
 
     def _charge(self, epsilon, delta, limit):
         """Enter the epsilon of an audit into the record of all sums that left this folder; refuse if the total is too large."""
         path = os.path.join(self.memory, "released-sums.json")
-        releases = _read(path, SUMS, "releases", list)
-        before = [(float(one["epsilon"]), float(one["delta"])) for one in releases]
+        record = _read(path, SumsReleases) or SumsReleases("fnlkit.sums-releases/1", [])
+        before = [(release.epsilon, release.delta) for release in record.releases]
         total = total_epsilon([*before, (epsilon, delta)], delta)
         if total > limit * (1 + 1e-6):
             raise Released(
                 f"epsilon {epsilon:g}: with earlier releases of epsilon {total_epsilon(before, delta):.3g}, the total is "
                 f"{total:.3g} at delta {delta:g}, and this site agreed to {limit:g}"
             )
-        releases.append({"project": self.agreement, "epsilon": epsilon, "delta": delta})
-        saving.write_bytes([json.dumps({"kind": SUMS, "releases": releases}).encode()], path)
+        record.releases.append(SumsRelease(self.agreement, epsilon, delta))
+        _write(record, path)
 
     def stored(self, rows: "Sequence[Row]", key: str) -> bytes | None:
         """Find the reply that a request with noise has received before: new noise would be another release."""
@@ -132,10 +205,14 @@ class Budgets:
             return
         digest = hashlib.sha256(data).hexdigest()
         with FileLock(f"{self.path}.lock"):
-            known = self.read()
+            record = self.read()
+            once = record.agreements[self.agreement].once
             for row in rows:
-                entry = known[self.agreement]["once"].get(f"{row.task} {row.step}", {}) if row.once else {}
-                if entry.setdefault("reply", digest) != digest:
+                if not row.once:
+                    continue
+                entry = once[f"{row.task} {row.step}"]
+                entry.reply = entry.reply or digest
+                if entry.reply != digest:
                     raise Released(
                         f"{short(row.step)}: the data changed since the first reply, and the difference of both can reveal "
                         "samples; restore the data, or agree on one more audit (`audits` in project.json)"
@@ -143,32 +220,26 @@ class Budgets:
             if any(row.noise for row in rows):
                 path = os.path.join(self.memory, f"reply-{self.agreement[:16]}-{key}.message")
                 saving.write_bytes([data], path)
-            self._write(known)
+            _write(record, self.path)
 
-    def read(self) -> dict[str, dict[str, Any]]:
-        """Read the record, {agreement: {"counts": {"task step": number}, "once": {"task step": digests}}}.
-
-        For a row with `different`, "task step DIGEST" has the number of equal requests.
-        """
-        return _read(self.path, REQUESTS, "agreements", dict)
-
-    def _write(self, known):
-        saving.write_bytes([json.dumps({"kind": REQUESTS, "agreements": known}).encode()], self.path)
+    def read(self) -> Requests:
+        """Read the answered requests of all agreements."""
+        return _read(self.path, Requests) or Requests("fnlkit.requests/2", {})
 
 
-def _read(path, kind, name, of):
-    """Read an entry of a record; empty if there is no file, or one of fnlkit 0.2, which had other agreements."""
+def _read(path: str, kind: type[R], error: type[Withheld] = NotInTable, advice: str = ", or delete it") -> R | None:
+    """Read a file; None if there is no file, or one of fnlkit 0.2, which had other agreements."""
     if not os.path.exists(path):
-        return of()
+        return None
     try:
         record = json.loads(files.read_text(path, max_bytes=_MAX_BYTES))
-        if record["kind"] == "fnlkit.requests/1":
-            return of()
-        if record["kind"] == kind and isinstance(record[name], of):
-            return record[name]
+        return None if record["kind"] == "fnlkit.requests/1" else from_json(kind, record, "")
     except (ValueError, KeyError, TypeError, RecursionError):
-        pass
-    raise NotInTable(f"{display_path(path)}: is not a record of fnlkit; restore the original file, or delete it")
+        raise error(f"{display_path(path)}: is not a record of fnlkit; restore the original file{advice}") from None
+
+
+def _write(record, path):
+    saving.write_bytes([json.dumps(to_json(record)).encode()], path)
 
 
 @dataclass(frozen=True)
@@ -215,21 +286,21 @@ class LabelReleases:
         price = self._price(arrays, released)
         saving.private_folder(os.path.dirname(os.path.abspath(self.path)))
         with FileLock(f"{self.path}.lock"):
-            known = self._known()
-            if known is None:
+            first = _read(self.path, LabelRelease, Released, "")
+            if first is None:
                 counts = {name: arrays[name].tolist() for name in released}
-                known = {"kind": KIND, "labels": self.labels, "epsilon": price, "counts": counts, "run": run}
-                saving.write_bytes([json.dumps(known).encode()], self.path)
-        if known["labels"] != self.labels:
+                first = LabelRelease("fnlkit.released/1", self.labels, price, counts, run)
+                _write(first, self.path)
+        if first.labels != self.labels:
             raise Released(
                 f"{display_path(self.path)} records a release of other labels, and both would add up for every sample in both; "
                 "name another `memory` folder only if no sample is in both data sets"
             )
-        if known["epsilon"] != price or set(known["counts"]) != set(released):
+        if first.epsilon != price or set(first.counts) != set(released):
             raise Released(
-                f"labels were released before at epsilon {_words(known['epsilon'])}; another release at {_words(price)} adds up"
+                f"labels were released before at epsilon {_words(first.epsilon)}; another release at {_words(price)} adds up"
             )
-        counts = {name: torch.tensor(known["counts"][name], dtype=arrays[name].dtype) for name in released}
+        counts = {name: torch.tensor(first.counts[name], dtype=arrays[name].dtype) for name in released}
         if any(counts[name].shape != arrays[name].shape for name in released):
             raise Released(f"{display_path(self.path)} records counts of other classes")
         return arrays | counts
@@ -248,20 +319,6 @@ class LabelReleases:
                 f"labels would be released at epsilon {_words(price)}; this site agreed to at most {_words(self.limit)}"
             )
         return price
-
-    def _known(self):
-        """Contents of the record; None if there is no record."""
-        if not os.path.exists(self.path):
-            return None
-        text = files.read_text(self.path, max_bytes=_MAX_BYTES)
-        try:
-            known = json.loads(text)
-            if known["kind"] == KIND and isinstance(known["labels"], str) and isinstance(known["counts"], dict):
-                known["epsilon"] = None if known["epsilon"] is None else float(known["epsilon"])
-                return known
-        except (ValueError, KeyError, TypeError, RecursionError):
-            pass
-        raise Released(f"{display_path(self.path)}: is not a record of fnlkit; restore the original file")
 
 
 def digest(labels: np.ndarray | torch.Tensor) -> str:
