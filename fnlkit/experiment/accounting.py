@@ -16,7 +16,8 @@ class Accounting:
         File of the ledger; None records nothing.
     experiment : fnlkit.experiment.Experiment
         With settings, data and clients.
-    key : fnlkit.experiment.assembly.PrivacyKey
+    key : str
+        Fingerprint of the privacy key, of fnlkit.experiment.assembly.share_key.
     """
 
     def __init__(self, path, experiment, key):
@@ -35,5 +36,5 @@ class Accounting:
     def _facts(self):
         """Facts of an entry that do not change during a run."""
         e = self.experiment
-        facts = {"classes": e.federation.classes, "key": self.key.fingerprint, "data": e.dataset.checksum}
+        facts = {"classes": e.federation.classes, "key": self.key, "data": e.dataset.checksum}
         return facts | {"seed": e.settings.seed, **labels_of_clients(e.federation)}

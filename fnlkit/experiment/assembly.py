@@ -26,9 +26,11 @@ from fnlkit.experiment.scale import Scale, scale_of, unscaled
 from fnlkit.federated import engines
 from fnlkit.federated.client.client import ClientList
 from fnlkit.federated.client.inputs import Inputs, intake
+from fnlkit.federated.client.losses import suits
 from fnlkit.federated.client.network import Model, Network, looks_up
 from fnlkit.federated.client.scaling import statistics_bytes
 from fnlkit.federated.client.training import Fit
+from fnlkit.federated.server.aggregation import too_few
 from fnlkit.federated.server.clients import Clients, Public
 from fnlkit.federated.server.selection import average_for
 from fnlkit.kernels.streams import derive_key
@@ -198,84 +200,39 @@ def _head_width(network, size, settings):
 
 
 # ---- clients
-class PrivacyKey(NamedTuple):
-    """Secret for a run's private random draws; None and empty texts if the run has no such draws.
-
-    Attributes
-    ----------
-    secret : bytes or None
-    fingerprint : str
-        Identifies the key in a run without revealing it; empty in a simulation whose draws follow from the seed.
-    note : str
-    """
-
-    secret: bytes | None = None
-    fingerprint: str = ""
-    note: str = ""
-
-
-def privacy_key_of(plan: Plan, given: str | os.PathLike[str] | bytes | None) -> PrivacyKey:
-    """Read the key of a run, or create the file if it is missing, only if the run draws for privacy.
-
-    Parameters
-    ----------
-    plan : fnlkit.experiment.plan.Plan
-    given : str, os.PathLike, bytes or None
-        A file, or 32 bytes. None: a simulation, whose draws follow from the seed.
-    """
-    if "secret" not in plan.needs:
-        return PrivacyKey()
-    if isinstance(given, bytes):
-        if len(given) != 32:
-            raise InputError(f"has {len(given)} bytes; give 32, or the path of a file", parameter="privacy_key")
-        return PrivacyKey(given, keys.fingerprint(given))
-    if given is None:
-        note = "draws for privacy follow from the seed: this simulation protects nobody; write `privacy_key=FILE` to publish"
-        return PrivacyKey(hashlib.sha256(f"simulation {plan.settings.seed}".encode()).digest(), note=note)
-    path = os.path.abspath(os.path.expanduser(given))
-    secret = keys.read_or_draw(path)
-    note = f"draws for privacy depend on the secret key in {path}: keep it secret; without it the run cannot be repeated"
-    return PrivacyKey(secret, keys.fingerprint(secret), note)
-
-
 def clients_of(
     data: TrainingData,
     network: Network,
     plan: Plan,
-    privacy_key: str | os.PathLike[str] | bytes | None,
     engine: str,
     engine_options: dict[str, Any],
     scale: Scale | None = None,
-) -> tuple[Clients, PrivacyKey]:
-    """Open a session with all clients of a run, and read its key; a missing key is created last, after all refusals.
+) -> Clients:
+    """Open a session with all clients of a run.
 
     Parameters
     ----------
     data : TrainingData
     network : fnlkit.federated.client.network.Network
     plan : fnlkit.experiment.plan.Plan
-    privacy_key : str, os.PathLike, bytes or None
-        As for `privacy_key_of`.
     engine : str
     engine_options : dict
     scale : Scale or None
         Scale of the samples. Default: published statistics, or statistics that the clients send.
     """
-    federation, settings = data.federation, plan.settings
-    sends = dict(plan.sends)
+    federation, settings, sends = data.federation, plan.settings, plan.sends
+    notes = [*data.notes, _single_client_rounds(settings, len(federation))]
     if scale is None and getattr(network.module, "raw_images", False):
         scale = unscaled(data.shape[0] if data.image else 0)
     if scale is None:
         tokens = data.dataset.kind == "vector" and looks_up(network.module)
         scale = scale_of(federation, data.dataset, data.train, settings.standardize, tokens=tokens)
-    inputs = Inputs(data.image, scale.mean, scale.std, network.dtype, str(network.device))
-    key = privacy_key_of(plan, privacy_key)
-    notes = [*data.notes, key.note, _single_client_rounds(settings, len(federation))]
     if scale.from_clients and data.dataset.kind == "vector":
         notes.append(
             "vectors are scaled by feature: each client sent count, sum and sum of squares of its samples once "
             "(`standardize='none'` does not scale)"
         )
+    inputs = Inputs(data.image, scale.mean, scale.std, network.dtype, str(network.device))
     up, down = statistics_bytes(len(federation), len(scale.mean))
     members = ClientList(
         data.train,
@@ -287,9 +244,6 @@ def clients_of(
         rows=data.rows,
         reviewed=federation.extra.get("reviewed"),
     )
-    if key.secret is not None:
-        arrays = (np.asarray(values, np.int64) for values in labels_of_clients(federation).values())
-        members.secret = derive_key(key.secret, "labels", data.dataset.checksum, settings.seed, *arrays)
     # Masked updates cannot be compared.
     ratio = 0.0 if plan.protection is not None else settings.max_update_ratio
     limits = {"seed": settings.seed, "min_replies": settings.min_replies, "max_update_ratio": ratio}
@@ -305,7 +259,48 @@ def clients_of(
         clients.commit()
     for note in filter(None, notes):
         clients.note(note)
-    return clients, key
+    return clients
+
+
+def share_key(data: TrainingData, plan: Plan, clients: Clients, given: str | os.PathLike[str] | bytes | None) -> str:
+    """Read the key of a run, or create the file if it is missing, and derive the secret of its clients.
+
+    Only a run that draws for privacy has a key. It is the last part of a run, because a refused run must create no file.
+
+    Parameters
+    ----------
+    data : TrainingData
+    plan : fnlkit.experiment.plan.Plan
+    clients : Clients
+    given : str, os.PathLike, bytes or None
+        A file, or 32 bytes. None: a simulation, whose draws follow from the seed.
+
+    Returns
+    -------
+    str
+        Fingerprint, which identifies the key without revealing it; "" in a simulation, and for a run without such draws.
+    """
+    if "secret" not in plan.needs:
+        return ""
+    if isinstance(given, bytes):
+        secret = given
+        if len(secret) != 32:
+            raise InputError(f"has {len(secret)} bytes; give 32, or the path of a file", parameter="privacy_key")
+    elif given is None:
+        secret = hashlib.sha256(f"simulation {plan.settings.seed}".encode()).digest()
+        clients.note(
+            "draws for privacy follow from the seed: this simulation protects nobody; write `privacy_key=FILE` to publish"
+        )
+    else:
+        path = os.path.abspath(os.path.expanduser(given))
+        secret = keys.read_or_draw(path)
+        clients.note(
+            f"draws for privacy depend on the secret key in {path}: keep it secret; without it the run cannot be repeated"
+        )
+    arrays = (np.asarray(values, np.int64) for values in labels_of_clients(data.federation).values())
+    clients.members.secret = derive_key(secret, "labels", data.dataset.checksum, plan.settings.seed, *arrays)
+    clients.members.forget()  # the engine can have made a client without the secret
+    return "" if given is None else keys.fingerprint(secret)
 
 
 def _single_client_rounds(settings, clients):
@@ -334,14 +329,22 @@ def _public_set(data, method):
 
 
 # ---- optimizer and method
-def optimizer_of(plan: Plan, dataset: Dataset, select: Any) -> FedOpt:
+def optimizer_of(plan: Plan, data: TrainingData, select: Any, network: Network, cohort: int) -> FedOpt:
     """Make the federated optimizer of a run.
 
     Parameters
     ----------
     plan : fnlkit.experiment.plan.Plan
-    dataset : fnlkit.datasets.Dataset
+    data : TrainingData
     select : selector
+    network : fnlkit.federated.client.network.Network
+    cohort : int
+        Clients of a round.
+
+    Raises
+    ------
+    InputError
+        If loss, optimizer or aggregator do not fit the classes, the network or the cohort.
     """
     settings = plan.settings
     fit = Fit(
@@ -353,12 +356,18 @@ def optimizer_of(plan: Plan, dataset: Dataset, select: Any) -> FedOpt:
         weight_decay=settings.weight_decay,
         optimizer=settings.client_optimizer,
         clip=settings.clip,
-        augment=augmentation(settings.augment, dataset.kind, dataset.x_train.shape[1:]),
+        augment=augmentation(settings.augment, data.dataset.kind, data.dataset.x_train.shape[1:]),
         mixup=settings.mixup,
     )
     protected = {"protect": plan.protection} if plan.protection else {}
     opt = plan.make_optimizer(fit, aggregate=plan.aggregator, schedule=plan.schedule_over(settings.rounds), **protected)
     average_for(select, opt)
+    suits(plan.loss, data.federation.classes)
+    must_suit = getattr(opt, "suits", None)
+    if must_suit:  # a user's optimizer does not have to define it
+        must_suit(network)
+    if refusal := too_few(plan.aggregator, cohort):
+        raise InputError(refusal)
     return opt
 
 

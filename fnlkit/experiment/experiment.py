@@ -18,7 +18,7 @@ from fnlkit.experiment import assembly, checkpoints, memory
 from fnlkit.experiment.accounting import Accounting
 from fnlkit.experiment.evaluation_set import evaluation_set, held_out_set, tested_samples
 from fnlkit.experiment.memorization import global_memorization, local_memorization
-from fnlkit.experiment.plan import Plan, RunFacts
+from fnlkit.experiment.plan import Plan
 from fnlkit.experiment.probing import warm_head
 from fnlkit.experiment.references import OwnScores
 from fnlkit.experiment.selection import Selection
@@ -78,19 +78,19 @@ class Experiment:
         self._samples = tested_samples(self.federation, data.train, None if settings.measure == "holdout" else data.test)
         self.measured = evaluation_set(self.federation, dataset, data.train, data.test, settings.measure)
         held_out = held_out_set(self.federation, data.train)
+        cohort = plan.cohort_of(len(self.federation))
+        plan.check(cohort, None if dataset.name == REAL_SITES else len(self.measured), len(held_out))
         select = plan.make_selector()
-        self.opt = assembly.optimizer_of(plan, dataset, select)
-        cohort, sites = plan.cohort_of(len(data.federation)), dataset.name == REAL_SITES
-        facts = RunFacts(cohort, data.federation.classes, self.network, sites, len(self.measured), len(held_out))
-        plan.check(facts, self.opt)
+        self.opt = assembly.optimizer_of(plan, data, select, self.network, cohort)
         self.initial_server_state = memory.server_state(self.opt)
-        self.clients, key = assembly.clients_of(data, self.network, plan, privacy_key, engine, engine_options, scale)
+        self.clients = assembly.clients_of(data, self.network, plan, engine, engine_options, scale)
         self.inputs = self.clients.inputs
         if settings.warmup_head and "folds" not in plan.needs:  # each training of auto trains a head
             head = warm_head(self.federation, dataset, settings, self.network, make=Experiment, device=self.device)
             self.clients.traffic.add(head)
             self.clients.commit()
         self.model = Model(self.network, self.network.flat.clone())
+        key = assembly.share_key(data, plan, self.clients, privacy_key)
         self.accounting = Accounting(release_ledger, self, key)
         self.selection = Selection(plan, self.clients, held_out, dataset, self.measured)
         self.program = assembly.program_of(plan, self.clients, self.model, self.opt, select)

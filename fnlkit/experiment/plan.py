@@ -13,37 +13,11 @@ from fnlkit.experiment.bound_method import BoundMethod as BoundMethod
 from fnlkit.experiment.criteria import AGREEMENT, Criterion, criterion
 from fnlkit.experiment.settings import Settings
 from fnlkit.federated.client import measuring
-from fnlkit.federated.client.losses import suits
-from fnlkit.federated.client.network import Network
 from fnlkit.federated.client.training import Fit
-from fnlkit.federated.server.aggregation import too_few
 from fnlkit.federated.server.optimizers.optimizer import unchanged
 from fnlkit.federated.server.protection import Secret
 from fnlkit.federated.server.schedules import constant, factor_of
 from fnlkit.models import NETWORKS
-
-
-@dataclass(frozen=True)
-class RunFacts:
-    """Properties of the clients and samples that the components of a run must fit.
-
-    Attributes
-    ----------
-    cohort, classes : int
-        Number of clients in a round, and of classes.
-    network : Network
-    real_sites : bool
-        Whether the clients are real sites; their samples are unknown here.
-    evaluated, held_out : int
-        Number of samples on which models are tested during training, and of held-out samples of the clients.
-    """
-
-    cohort: int
-    classes: int
-    network: Network
-    real_sites: bool
-    evaluated: int
-    held_out: int
 
 
 @dataclass(frozen=True)
@@ -154,14 +128,29 @@ class Plan:
         return registry.check_selector(self.selector(fraction=self.settings.fraction), self.settings.selector)
 
     # ---- rules
-    def check(self, facts: RunFacts, opt: Any) -> None:
-        """Raise InputError if components, with the optimizer `opt`, do not fit together, or the clients and samples of a run.
+    def check(self, cohort: int, evaluated: int | None, held_out: int) -> None:
+        """Raise InputError if settings do not fit together, or the clients and samples of a run.
 
-        Requirements on the network's structure are checked when the network is built.
+        Requirements on the network's structure are checked when the network is built, those of loss, optimizer and aggregator
+        when the optimizer is made.
+
+        Parameters
+        ----------
+        cohort : int
+            Clients of a round.
+        evaluated : int or None
+            Number of samples on which models are tested during training; None if samples are at real sites, unknown here.
+        held_out : int
+            Number of held-out samples of the clients.
         """
-        self._check_selection(facts)
-        self.check_protection(facts.cohort)
-        self._check_components(facts, opt)
+        self._check_selection(evaluated, held_out)
+        self.check_protection(cohort)
+        self.method.refuse_idle(self.settings)
+        if "probe" in self.needs and parse(self.settings.model).name == "pretrained" and not self.settings.warmup_head:
+            raise InputError(
+                f"0: {self.settings.method} selects samples by the head, which is not trained; write for example 20",
+                parameter="warmup_head",
+            )
 
     def check_protection(self, cohort: int) -> None:
         """Raise InputError if updates should be protected and the server needs more than the sum of weights.
@@ -230,7 +219,7 @@ class Plan:
                 )
         return None
 
-    def _check_selection(self, facts: RunFacts) -> None:
+    def _check_selection(self, evaluated: int | None, held_out: int) -> None:
         """Raise InputError if the run lacks the rounds, the model or the samples that `--select` and `--patience` need."""
         settings, rule = self.settings, self.criterion
         if settings.patience and rule is None:
@@ -253,35 +242,20 @@ class Plan:
                 f"{settings.select}: the clients would send counts that `protect` does not cover; omit `select`",
                 parameter="select",
             )
-        if facts.real_sites:  # a site without held-out samples refuses the run
+        if evaluated is None:  # a site without held-out samples refuses the run
             return
-        if not facts.evaluated:
+        if not evaluated:
             raise InputError(
                 f"{settings.select} requires test or held-out samples; make the federation with "
                 "`fnlkit.partition(holdout=0.1)`",
                 parameter="select",
             )
-        if self.reads_held_out and not facts.held_out:
+        if self.reads_held_out and not held_out:
             raise InputError(
                 f"{settings.select} requires held-out samples at the clients; make the federation with "
                 "`fnlkit.partition(holdout=0.1)`",
                 parameter="select",
             )
-
-    def _check_components(self, facts: RunFacts, opt: Any) -> None:
-        """Raise InputError if loss, optimizer or aggregator do not fit the method, the classes, the network or the cohort."""
-        self.method.refuse_idle(self.settings)
-        suits(self.loss, facts.classes)
-        if "probe" in self.needs and parse(self.settings.model).name == "pretrained" and not self.settings.warmup_head:
-            raise InputError(
-                f"0: {self.settings.method} selects samples by the head, which is not trained; write for example 20",
-                parameter="warmup_head",
-            )
-        must_suit = getattr(opt, "suits", None)
-        if must_suit:  # a user's optimizer does not have to define it
-            must_suit(facts.network)
-        if refusal := too_few(self.aggregator, facts.cohort):
-            raise InputError(refusal)
 
 
 def _schedule_of(settings):

@@ -44,21 +44,6 @@ def keep_probability(epsilon: float, classes: int) -> float:
     return 1 / (1 + (classes - 1) * math.exp(-epsilon))
 
 
-def epsilon_of(keep: float, classes: int) -> float:
-    """Epsilon of k-ary randomized response with keep probability p.
-
-    It is ln(p (K - 1) / (1 - p)).
-
-    Parameters
-    ----------
-    keep : float in (1/K, 1)
-    classes : int >= 2
-    """
-    if not 1 / classes < keep < 1:
-        raise InputError(f"`keep` is {keep}; with {classes} classes it must be between {1 / classes:.4g} and 1")
-    return math.log(keep * (classes - 1) / (1 - keep))
-
-
 def randomized_response(labels: np.ndarray, classes: int, epsilon: float, rng: "HiddenStream") -> NDArray[np.integer[Any]]:
     """Keep each label (n,) or replace it by a uniformly drawn OTHER class.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -149,13 +149,14 @@ def _train_rounds(given, data, vectors, settings, run, previous, target, rows):
         experiment.provenance.append(
             provenance("train", fingerprint=run.fingerprint, **asdict(settings), engine=run.engine, device=run.device)
         )
+        front_end = run.watch(experiment) if run.watch else _print_notes(experiment.clients, run.say, run.on_round)
         log_to = open_loggers(run.log, target, asdict(settings), experiment.history)
-        with log_to as log, metrics_file(rows, experiment.history, target) as write, _watch(run, experiment) as shown:
+        with log_to as log, metrics_file(rows, experiment.history, target) as write, front_end as show:
 
             def row_done(row: dict[str, object]) -> None:
                 write(row)
                 log(row)
-                shown(row)
+                show(row)
 
             save = None if target == "-" else lambda snapshot: snapshot.write(target)
             finished = experiment.run(on_round=row_done, checkpoint=save, checkpoint_every=run.checkpoint_every)
@@ -216,27 +217,20 @@ class Notes:
         self.shown = len(self.clients.notes)
 
 
-def _watch(run, experiment):
-    """Open the front end of a run."""
-    return run.watch(experiment) if run.watch else _PrintedNotes(experiment.clients, run.say, run.on_round)
+@contextmanager
+def _print_notes(clients, say, on_round):
+    """Yield the default handling of a round in `train`, without a front end."""
+    notes = Notes(clients, say)
 
+    def row_done(row):
+        notes.update()
+        if on_round:
+            on_round(row)
 
-class _PrintedNotes:
-    """Default handling of a round in `train`, without a front end."""
-
-    def __init__(self, clients, say, on_round):
-        self.notes, self.on_round = Notes(clients, say), on_round
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        self.notes.update()
-
-    def __call__(self, row):
-        self.notes.update()
-        if self.on_round:
-            self.on_round(row)
+    try:
+        yield row_done
+    finally:
+        notes.update()
 
 
 def _of_head(settings, run):
@@ -292,12 +286,13 @@ def _samples(given, settings):
 
     The data set is encoded by the backbone, if there is one, or by the part of a pretrained network that is not trained.
     """
-    data, vectors = given.dataset, given.embeddings
+    vectors = given.embeddings
     needs = vectors is None and "embedding" in BoundMethod.of(settings.method).needs
     # A network for images reads the images themselves.
-    if given.backbone != "auto" or data.kind != "image" or parse(settings.model).name in ("auto", "mlp"):
+    if given.backbone != "auto" or parse(settings.model).name in ("auto", "mlp") or given.dataset.kind != "image":
         encoded = given.encoded
         return encoded, encoded.x_train if needs and encoded.features is not None else vectors, settings
+    data = given.dataset
     if needs and (spec := choose_backbone(data)):
         vectors = embed_samples(data, spec, device=given.device, progress=given.progress)
     from fnlkit.encoders.pretrained import find_frozen_part

@@ -21,12 +21,12 @@ from fnlkit.artifacts.run import Run
 from fnlkit.cli.progress import Progress
 from fnlkit.core import registry
 from fnlkit.core.errors import InputError
-from fnlkit.experiment import Experiment, cards, identity
+from fnlkit.experiment import Experiment, assembly, cards, identity
 from fnlkit.experiment.augmentation import augmentation
 from fnlkit.experiment.cards import TABLES, card
 from fnlkit.experiment.crossfit import make_experiment
 from fnlkit.experiment.output import metrics_file
-from fnlkit.experiment.plan import BoundMethod, Plan, RunFacts
+from fnlkit.experiment.plan import BoundMethod, Plan
 from fnlkit.experiment.settings import Settings
 from fnlkit.federated.client.network import Network
 from fnlkit.federated.server import selection
@@ -34,8 +34,7 @@ from tests.commands import fnlkit, refuse_call, succeed
 from tests.toy import Net, train
 
 # ---- A plan binds each component once, and its rules name the option that does not fit
-NETWORK = Network(nn.Linear(4, 3))
-FACTS = RunFacts(cohort=5, classes=3, network=NETWORK, real_sites=False, evaluated=10, held_out=10)
+FACTS = {"cohort": 5, "evaluated": 10, "held_out": 10}
 
 
 def test_selectors_and_optimizers_of_a_plan_are_new_objects():
@@ -61,9 +60,15 @@ RULES = {
 @pytest.mark.parametrize("message", RULES)
 def test_each_rule_refuses_its_combination_only(message):
     settings, facts = RULES[message]
-    plan, plain = Plan.of(Settings(**settings)), Plan.of(Settings())
-    refuse_call(message, plan.check, replace(FACTS, **facts), plan.make_optimizer())
-    plain.check(replace(FACTS, **{"cohort": 1} | facts), plain.make_optimizer())
+
+    def check(settings, facts):
+        plan, vectors = Plan.of(settings), SimpleNamespace(kind="vector", x_train=np.zeros((5, 4)))
+        plan.check(**facts)
+        data = SimpleNamespace(dataset=vectors, federation=SimpleNamespace(classes=3))
+        assembly.optimizer_of(plan, data, plan.make_selector(), Network(nn.Linear(4, 3)), facts["cohort"])
+
+    refuse_call(message, check, Settings(**settings), FACTS | facts)
+    check(Settings(), FACTS | {"cohort": 1} | facts)
 
 
 def test_a_loss_that_the_method_ignores_is_refused():

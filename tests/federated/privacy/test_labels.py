@@ -30,13 +30,12 @@ def test_the_published_epsilons_keep_about_a_fifth():
         assert privacy.keep_probability(epsilon, classes) == pytest.approx(keep, abs=2e-3)
     # ln(0.2 (K - 1) / 0.8), by hand
     for classes, exact in ((10, 0.81093), (100, 3.20883), (14, 1.17865)):
-        assert privacy.epsilon_of(0.2, classes) == pytest.approx(exact, abs=1e-5)
+        assert privacy.keep_probability(exact, classes) == pytest.approx(0.2, abs=2e-6)
 
 
 def test_impossible_settings_are_refused():
     for wrong in (0.0, -1.0, math.inf, math.nan):
         refuse_call("epsilon", privacy.keep_probability, wrong, 10)
-    refuse_call("between 0.1 and 1", privacy.epsilon_of, 0.1, 10)
     refuse_call("at least 2", privacy.keep_probability, 1.0, 1)
 
 
@@ -335,13 +334,14 @@ def test_feddpcont_trains_with_the_debiased_distribution():
     assert next(run).report["prior"] == pytest.approx(shares, abs=0.05)
 
 
-def test_a_refused_scale_leaves_no_new_key(tmp_path, monkeypatch):
+def test_a_refused_run_leaves_no_new_key(tmp_path, monkeypatch):
+    digits, key = datasets.load("digits"), str(tmp_path / "new.key")
+
     def refuse(*arguments, **more):
         raise InputError("no scale")
 
-    monkeypatch.setattr(assembly, "scale_of", refuse)
-    digits = datasets.load("digits")
-    with pytest.raises(InputError, match="no scale"):
-        Experiment(federation(digits, clients=4), digits, Settings(method="feddpcont(epsilon=2)"), engine="sequential",
-                   privacy_key=str(tmp_path / "new.key"))  # fmt: skip
-    assert not list(tmp_path.iterdir())
+    for message, precision in (("fused has no bf16", "bf16"), ("no scale", "fp32")):
+        settings = Settings(method="feddpcont(epsilon=2)", precision=precision)
+        refuse_call(message, Experiment, federation(digits, clients=4), digits, settings, engine="fused", privacy_key=key)
+        assert not list(tmp_path.iterdir())
+        monkeypatch.setattr(assembly, "scale_of", refuse)
