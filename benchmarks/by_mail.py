@@ -74,8 +74,8 @@ def cost(samples, width, seed=0):
     started = time.process_time()
     second = judging.judge(clients[0], heads, 0, changes=changes)
     judged = time.process_time() - started
-    kinds = ("fnlkit.sums/1", firsts[0]), ("fnlkit.heads/1", heads), ("fnlkit.judged/1", second)
-    sizes = [sum(len(memoryview(c).cast("B")) for c in files.encode(files.Artifact(kind, parts))) for kind, parts in kinds]
+    sent = [files.Artifact("fnlkit.state/1", parts) for parts in (firsts[0], heads, second)]
+    sizes = [sum(len(memoryview(c).cast("B")) for c in files.encode(each)) for each in sent]
     return first, judged, sizes
 
 

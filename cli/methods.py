@@ -68,7 +68,7 @@ def command(name: str | None, template: str | None, markdown: bool, as_json: boo
 
 
 def _refuse(name):
-    near = nearest(name, parts.all_names())
+    near = nearest(name, [each for kind in KINDS.values() for each in kind.parts()])
     raise InputError(f"no component {name!r}{near}; `fnlkit methods` lists methods and kinds of components")
 
 

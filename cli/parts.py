@@ -19,11 +19,6 @@ def find_all(name: str) -> list[tuple[str, Callable[..., Any]]]:
     return [(kind, find(name, table, kind)) for kind, part in KINDS.items() if name in (table := part.parts())]
 
 
-def all_names() -> list[str]:
-    """List the names of all components without duplicates."""
-    return list(dict.fromkeys(name for kind in KINDS.values() for name in kind.parts()))
-
-
 def purpose(function: Callable[..., Any]) -> str:
     """Read the first paragraph of a component's docstring as a line."""
     first = " ".join((inspect.getdoc(function) or "").partition("\n\n")[0].split())

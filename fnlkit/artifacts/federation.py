@@ -202,7 +202,7 @@ class Federation:
     def with_clients(self, parts: Sequence[np.ndarray], **changes: Any) -> Federation:
         """Replace the clients by clients with these positions of samples; `changes` replaces other fields."""
         offsets = np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.int64)
-        return replace(self, client_offsets=offsets, client_indices=np.concatenate(parts), **changes)
+        return replace(self, client_offsets=offsets, client_indices=np.concatenate([np.zeros(0, int), *parts]), **changes)
 
     def wrong_share(self, labels: np.ndarray | None = None) -> np.ndarray | None:
         """Share of wrong labels of each client, (N,) float64.

@@ -36,18 +36,13 @@ Value = TypeVar("Value")
 
 MAX_BYTES = 4 * 2**30 - 1
 MAX_META = 16 * 2**20
-# The newest version of every kind that this fnlkit reads; earlier versions wrote those of the second group.
+# The newest version of every kind that this fnlkit reads.
 KINDS = {
     "fnlkit.federation": 1,
     "fnlkit.run": 1,
     "fnlkit.evaluation": 1,
     "fnlkit.state": 1,
-    # Earlier versions:
-    "fnlkit.embeddings": 1,
-    "fnlkit.steps": 1,
-    "fnlkit.sums": 1,
-    "fnlkit.heads": 1,
-    "fnlkit.judged": 1,
+    "fnlkit.embeddings": 1,  # written by versions 0.2 and 0.3
 }
 RESERVED = ("kind", "meta", "sha256")
 PLAIN = "a plain npz without {!r}, not a file that fnlkit wrote; name it where the command reads a data set"

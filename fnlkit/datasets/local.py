@@ -63,6 +63,8 @@ def load_folder(path: Path, *, where: Path, of_site: bool = False) -> Dataset:
         return clothing1m(path=str(path), where=where)
     if next(path.glob("*.npz"), None) is not None:
         return npz_per_site(path, where=where)
+    if next(path.glob("*.npy"), None) is not None and not _folders(path):
+        return npy(path, where=where, of_site=of_site)  # which names the missing arrays
     return folder(path=str(path), where=where, of_site=of_site)
 
 
@@ -152,7 +154,7 @@ def from_arrays(name: str, arrays: Mapping[str, Any], *, of_site: bool = False) 
     alone = "x_test" not in arrays and "y_test" not in arrays
     missing = [key for key in ("x_train", "y_train", "x_test", "y_test") if key not in arrays and not (alone and "test" in key)]
     if missing:
-        raise InputError(f"has no {', '.join(missing)}; expected x_train, y_train and, with test samples, x_test, y_test")
+        raise InputError(f"has {list_names(arrays)}, but no {', '.join(missing)}; expected x_train, y_train, x_test and y_test")
     if alone:  # `partition` then holds out samples at each client
         arrays = {**arrays, "y_test": np.zeros(0, np.int64)}
     arrays = {key: value if key in ("x_train", "x_test") else np.asarray(value) for key, value in arrays.items()}
@@ -248,7 +250,7 @@ def _fields_of(arrays, part, size, needed=("site", "ids", "groups")):
     """Read the arrays (n,) or (n, 1) NAME_train or NAME_test with a value per sample, by NAME.
 
     Other arrays are no fields, such as an embedding per sample or a list of names.  Those with a name in `needed` are refused,
-    and those of training samples that have the name of groups and nearly `size` values.
+    and those with the name of groups that have several whole numbers or texts per sample, or nearly `size` values in training.
     """
     fields = {}
     for key, value in arrays.items():
@@ -256,6 +258,7 @@ def _fields_of(arrays, part, size, needed=("site", "ids", "groups")):
         if name in (key, "x", "y", "votes"):
             continue
         near = part == "train" and size <= 2 * value.size < 4 * size
+        near |= value.ndim == 2 and len(value) == size and value.dtype.kind != "f"
         if value.shape in ((size,), (size, 1)):
             fields[name] = value.reshape(-1)
         elif name.lower() in ("site", "ids", *NAMES, *DOUBTFUL) and (near or name in needed):

@@ -18,11 +18,11 @@ from typing import Any
 
 from fnlkit.artifacts import saving
 
-_IDX = tuple(f"{part}-{what}" for part in ("train", "t10k") for what in ("images-idx3-ubyte", "labels-idx1-ubyte"))
+IDX = tuple(f"{part}-{what}" for part in ("train", "t10k") for what in ("images-idx3-ubyte", "labels-idx1-ubyte"))
 # Name -> (folders in order of preference, relative to the cache folder, absolute or in the home folder; required files).
 PLACES = {
-    "mnist": (("MNIST/raw",), _IDX),
-    "fashion-mnist": (("FashionMNIST/raw", "/usr/share/datasets/fashion-mnist"), _IDX),  # the second folder is used by Debian
+    "mnist": (("MNIST/raw",), IDX),
+    "fashion-mnist": (("FashionMNIST/raw", "/usr/share/datasets/fashion-mnist"), IDX),  # the second folder is used by Debian
     "cifar10": (("cifar-10-batches-py",), ()),
     "cifar100": (("cifar-100-python",), ()),
     "eurosat": (("eurosat/2750",), ()),
@@ -60,13 +60,8 @@ def find_path(name: str, where: pathlib.Path) -> pathlib.Path | None:
 
 def find_file(folder: pathlib.Path, name: str) -> pathlib.Path | None:
     """Find the path of a file in a folder or None; an idx file can be gzipped."""
-    names = (name, f"{name}.gz") if name in _IDX else (name,)
+    names = (name, f"{name}.gz") if name in IDX else (name,)
     return next((folder / file for file in names if (folder / file).is_file()), None)
-
-
-def idx_files(folder: pathlib.Path) -> list[pathlib.Path | None]:
-    """Find the four files of an MNIST-like set: training and test images, labels."""
-    return [find_file(folder, name) for name in _IDX]
 
 
 def cache_folder() -> pathlib.Path:

@@ -204,7 +204,7 @@ def _idx(name, torch_name, class_names, statistics, where, download):
     remedy = f"put {', '.join(f'{file}.gz' for file in places.PLACES[name][1])} into {target}"
     fetch = lambda: getattr(torchvision().datasets, torch_name)(str(where), download=True)  # noqa: E731
     place = find_or_fetch(name, where, download, fetch, remedy)
-    x_train, y_train, x_test, y_test = map(_read_idx, places.idx_files(place))
+    x_train, y_train, x_test, y_test = (_read_idx(places.find_file(place, name)) for name in places.IDX)
     return _images(name, class_names, x_train[..., None], y_train, x_test[..., None], y_test, statistics=statistics)
 
 

@@ -152,7 +152,8 @@ def one_of(value: object, name: str, choices: tuple[str, ...], advice: str = "")
 
 def flag(value: object, name: str) -> bool:
     """Check True or False (or 1 or 0, for which a kernel would be compiled again)."""
-    if not (isinstance(value, int | np.integer | np.bool_) and value in (0, 1)):
+    value = np.asarray(value).item() if getattr(value, "shape", None) == () else value  # also of an array or a tensor
+    if not (isinstance(value, int) and value in (0, 1)):
         raise InputError(f"`{name}` must be True or False, found {brief(value)}")
     return bool(value)
 

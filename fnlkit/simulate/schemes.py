@@ -14,6 +14,7 @@ from fnlkit.artifacts.paths import display_path
 from fnlkit.core.declarations import declare
 from fnlkit.core.errors import InputError, list_names
 from fnlkit.core.parameters import Count, Positive, Range, Text, check_arguments
+from fnlkit.datasets.groups import as_texts
 
 _LEAST_P = 1e-4
 ATTEMPTS = 1000  # draws before a scheme is given up
@@ -300,7 +301,12 @@ def by_field(
     """
     if name not in fields:
         raise InputError(f"the data set has no field {name!r}; it has: {list_names(fields) or 'none'}")
-    values, owner = np.unique(fields[name], return_inverse=True)
+    cells = np.asarray(fields[name])
+    if cells.dtype.kind == "O":  # of Python, which can contain None and NA beside texts
+        cells = np.array(as_texts(cells))
+        if absent := np.flatnonzero(cells == "").tolist():
+            raise InputError(f"field {name!r} is missing for sample {absent[0]} and {len(absent) - 1:,} more; leave them out")
+    values, owner = np.unique(cells, return_inverse=True)
     parts = _group(owner, len(values))
     if clients is None:
         return parts

@@ -77,6 +77,7 @@ def read_site(folder: str | os.PathLike[str]) -> dict[str, Any]:
         If the folder has no settings, if an entry is invalid, or if the folder contains a symbolic link or a foreign program.
     """
     folder = Path(folder).absolute()
+    folder = folder.parent if folder.name in (project.FILE, SITE) else folder
     path = folder / SITE
     if not path.is_file():
         raise InputError(f"{display_path(path)}: is missing; name the folder that the coordinator sent, with --project FOLDER")

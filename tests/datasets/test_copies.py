@@ -306,7 +306,7 @@ def test_groups_of_test_samples_are_read_from_tables_and_arrays(tmp_path):
         (("ids_train", PATIENTS[1:]), "`ids_train`.*each of the"),
         (("site_train", PATIENTS[None]), "`site_train`.*each of the"),
         (("patient_id_train", PATIENTS[None]), "`patient_id_train`.*each of the"),
-        (("groups_train", np.stack([PATIENTS, PATIENTS], 1)), "`groups_train`.*each of the"),
+        (("patient_id_train", np.stack([PATIENTS, PATIENTS], 1)), "`patient_id_train`.*each of the"),
         (("ids_train", np.array("p1")), "`ids_train`.*each of the"),
         (("site_train", np.where(PATIENTS == 3, "", "a")), "every sample needs a site"),
         (("site_train", np.where(PATIENTS == 3, np.nan, 1)), "every sample needs a site"),

@@ -75,7 +75,7 @@ def test_fields_and_names_of_an_npz(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (dict(y_test=None), "has no y_test"),
+        (dict(y_test=None), "but no y_test"),
         (dict(y_train=np.zeros(5, int)), "`x_train` has 6 samples but `y_train` 5 labels"),
         (dict(y_train=np.full(6, 0.5)), "`y_train` is float64"),
         (dict(y_train=np.zeros((6, 0), int)), "`y_train` is empty; expected a label for each sample"),
@@ -199,6 +199,8 @@ def test_image_folders(tmp_path):
     refuse_call("0.png: cannot be read as an image", lambda: load(data.name).x_train)
     (tmp_path / "empty").mkdir()
     refuse_call("at least 2", load, tmp_path / "empty")
+    np.save(tmp_path / "empty/X_train.npy", np.zeros(2))
+    refuse_call("has X_train, but no x_train", load, tmp_path / "empty")
 
 
 def test_clothing1m_by_its_published_lists(tmp_path):

@@ -131,6 +131,7 @@ def tiny_models(tmp_path):
     config = library.RobertaConfig(vocab_size=len(words), max_position_embeddings=12, pad_token_id=1, **small)
     library.RobertaModel(config).save_pretrained(tmp_path / "roberta")
     library.BertTokenizer(str(tmp_path / "words.txt")).save_pretrained(tmp_path / "roberta")
+    library.T5Model(library.T5Config(d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2)).save_pretrained(tmp_path / "t5")
     return tmp_path
 
 
@@ -162,6 +163,7 @@ def test_transformers_gives_the_mean_over_the_tokens_of_a_text(tiny_models):
     assert out.shape == (3, 8) and np.isfinite(out).all()  # the second text is longer than the model allows
     # RoBERTa's positions begin behind that of padding, so that fewer tokens fit.
     assert np.isfinite(embed(texts, f"transformers(name='{tiny_models}/roberta')", device="cpu")).all()
+    refuse_call("an encoder with a decoder", embed, texts, f"transformers(name='{tiny_models}/t5')", device="cpu")
     refuse_call("finds no ImageProcessor in", embed, images(), f"transformers(name='{tiny_models}/bert')", device="cpu")
 
 

@@ -310,7 +310,7 @@ def test_randomized_response_equals_naive(seed, classes, keep):
 
 @pytest.mark.parametrize("form", [np.asfortranarray, lambda a: np.repeat(a, 2, 0)[::2], lambda a: a.astype(">f8")])
 def test_any_memory_layout(form):
-    rng = np.random.default_rng(0)
+    rng, no = np.random.default_rng(0), np.array(False)
     probs, labels = probabilities(rng, 50, 4), rng.integers(0, 4, 50)
     odd = form(probs)
     odd.flags.writeable = False
@@ -318,7 +318,7 @@ def test_any_memory_layout(form):
         y = labels.astype(kind)
         y.flags.writeable = False
         np.testing.assert_array_equal(kernels.count_matrix(odd, y), kernels.count_matrix(probs, labels))
-        np.testing.assert_array_equal(kernels.knn_vote(odd, y, k=3), kernels.knn_vote(probs, labels, k=3))
+        np.testing.assert_array_equal(kernels.knn_vote(odd, y, k=3), kernels.knn_vote(probs, labels, k=3, include_self=no))
     np.testing.assert_array_equal(kernels.lid(odd, k=3), kernels.lid(probs, k=3))
     np.testing.assert_array_equal(kernels.project_to_simplex(odd), kernels.project_to_simplex(probs))
 

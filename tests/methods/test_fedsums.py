@@ -266,8 +266,9 @@ def test_a_run_with_fourier_features_is_evaluated_predicted_resumed_and_exported
 
 
 # ---- parts
-def test_steps_of_the_head_raise_the_likelihood_of_noisy_labels_to_its_maximum():
+def test_steps_of_the_head_raise_the_likelihood_of_noisy_labels_to_its_maximum(monkeypatch):
     """Labels of which 60 % are random, whose likelihood is nearly flat where the head starts."""
+    monkeypatch.setattr(heads, "BLOCK", 200)
     rng = np.random.default_rng(0)
     true = rng.integers(0, 10, 500)
     x = (rng.normal(size=(10, 30))[true] + rng.normal(size=(500, 30))).astype(np.float32)

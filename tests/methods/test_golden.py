@@ -166,6 +166,9 @@ def test_nnc_keeps_labels_of_clients_below_the_least_level():
     high = voter(g["knn_features"], g["knn_labels"], int(g["knn_labels"].max()) + 1)
     neighbor_votes.vote(high, None, {}, **public)
     assert np.array_equal(high.y.numpy(), g["knn_k10_pred"])
+    late = voter(g["knn_features"], g["knn_labels"], int(g["knn_labels"].max()) + 1)  # it missed the round of the votes
+    for _ in range(2):  # the second visit does not vote on the votes
+        assert neighbor_votes.vote(late, None, {}, **public, missed=True) is None and torch.equal(late.y, high.y)
 
 
 def test_na_fedavg_threshold_and_weights():

@@ -81,6 +81,12 @@ def test_bernoulli_dirichlet_assigns_a_share_p_of_the_classes():
     assert abs(np.mean(held) - 0.3) < 0.05 and np.all(np.any(held, 0))
 
 
+def test_a_class_that_no_client_has_is_drawn_again_with_the_same_probability():
+    parts = bernoulli_dirichlet(np.repeat(np.arange(2000), 20), 2000, 2, stream(0, "x"), p=0.5, alpha=1000)
+    held = [np.bincount(part // 20, minlength=2000) > 0 for part in parts]
+    assert abs(np.mean(held[0] & held[1]) - 1 / 3) < 0.04  # p^2 / (1 - (1 - p)^2)
+
+
 def test_at_least_one_sample_of_each_class():
     few = np.repeat(np.arange(10), 40)
     counts = {}
@@ -111,6 +117,8 @@ def test_natural_clients():
     assert [set(who[part]) for part in parts] == [{"ann"}, {"bob"}, {"cy"}]
     assert len(split("field(name=speaker)", 2, fields={"speaker": who})) == 2
     refuse_call("has 3 values, fewer than `clients` 4", split, "field(name=speaker)", 4, fields={"speaker": who})
+    mixed = np.array(["ann", None] * 2500, object)
+    refuse_call("missing for sample 1 and 2,499 more", split, "field(name=speaker)", None, fields={"speaker": mixed})
     refuse_call("no field 'spaeker'; it has: speaker", split, "field(name=spaeker)", None, fields={"speaker": who})
 
 
@@ -187,7 +195,7 @@ def test_a_federation_of_a_data_set():
     fed = federation(data)
     assert len(fed) == 20 and fed.dataset == "digits" and fed.meta["dataset_checksum"] == data.checksum
     assert np.array_equal(fed.given, data.y_train) and np.array_equal(fed.true, data.y_train)
-    assert fed.noise_client_level is None
+    assert fed.noise_client_level is None and len(fed.with_clients([])) == 0
     assert b"".join(files.encode(fed.to_artifact())) == b"".join(files.encode(federation(data).to_artifact()))
     assert b"".join(files.encode(fed.to_artifact())) != b"".join(files.encode(federation(data, seed=1).to_artifact()))
 

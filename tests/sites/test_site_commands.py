@@ -77,7 +77,7 @@ def test_a_demonstration_has_all_files_and_private_keys_are_private(demo):
 
 def test_a_site_checks_its_data_and_sends_nothing(demo):
     site = demo / "sites/site-1"
-    found = json.loads(succeed("fnlkit site check data.npz --json", site).stdout)
+    found = json.loads(succeed("fnlkit site check data.npz --project project.json --json", site).stdout)
     assert "predicted" in succeed("fnlkit site check data.npz", site).stdout
     data = np.load(site / "data.npz")
     assert found["samples"] == len(data["y"]) and found["classes"] == {str(c): int((data["y"] == c).sum()) for c in range(10)}

@@ -13,7 +13,6 @@ from fnlkit.audits.messages import (
     MOST_COLUMNS,
     MOST_FEATURES,
     classes_to_describe,
-    described_features,
 )
 from fnlkit.audits.site.samples import BLOCK, Samples, plain
 from fnlkit.kernels.streams import stream
@@ -84,11 +83,6 @@ def _quantiles(values):
 def _classes_to_describe(samples):
     """Choose the classes that a site describes."""
     return np.flatnonzero(classes_to_describe(np.bincount(samples.y, minlength=samples.classes)))
-
-
-def size_of_description(samples: Samples, width: int) -> int:
-    """Number of features of `describe_inputs`."""
-    return min(width, described_features(samples.image, int(np.prod(samples.x.shape[1:]))))
 
 
 def describe(samples: Samples, message: dict[str, np.ndarray], changes: Sequence[Change]) -> list[np.ndarray]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from fnlkit.audits import rounding
 from fnlkit.audits.changes import Change
-from fnlkit.audits.messages import FARTHEST, PER_FEATURE, TABLES, widen
+from fnlkit.audits.messages import FARTHEST, PER_FEATURE, TABLES, described_features, widen
 from fnlkit.audits.records import SKILL, skill_of
 from fnlkit.audits.site import copies, inputs, own_model
 from fnlkit.audits.site.samples import Samples, large_classes, table_of, values_of
@@ -103,7 +103,7 @@ def judge(
 
 def _empty_reply(changes, samples, width):
     """Second file of a site without a class of LEAST samples: zeros."""
-    size, classes = inputs.size_of_description(samples, width), samples.classes
+    size, classes = min(width, described_features(samples.image, int(np.prod(samples.x.shape[1:])))), samples.classes
     none = np.zeros((classes, classes), np.int64)
     reply = {"chosen": np.array(0), "supported": np.array(0), "certain": np.zeros(2, np.int64), "low": np.array(0),
              "high": np.array(0)}  # fmt: skip

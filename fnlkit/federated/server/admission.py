@@ -388,9 +388,7 @@ def too_long(norms: dict[int, float], log: "list[Exchange]", start: "torch.Tenso
     }
 
 
-def too_few(
-    asked: int, accepted: int, log: "list[Exchange]", min_replies: float, clients: int, rejected: list[dict[str, Any]]
-) -> bool:
+def too_few(asked: int, accepted: int, log: "list[Exchange]", min_replies: float, clients: int, rejected: list[Any]) -> bool:
     """True if too few clients of a round are left to use its result.
 
     A cohort of one client is judged together with earlier visits unless `min_replies` is 1, and so is every cohort if it is 0.

@@ -326,8 +326,9 @@ class Clients(Records):
         for client, reason in zip(ids.tolist(), reasons, strict=True):
             if reason:
                 self._reject(round, client, reason)
-        before = self.log[:round]  # a weight is refused after the reply was logged
-        if not optional and admission.too_few(len(ids), len(accepted), before, self.min_replies, len(self), self.rejected):
+        # A weight is refused after the reply was logged.
+        counts = len(ids), len(accepted), self.log[:round]
+        if not optional and admission.too_few(*counts, self.min_replies, len(self), self.rejected):
             raise admission.to_error(round, ids.tolist(), reasons)
         return accepted
 
