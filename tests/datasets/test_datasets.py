@@ -64,14 +64,6 @@ def test_any_npz(tmp_path, given, kind, shape, dtype):
     assert len(data.checksum) == 64 and data.checksum == load(data.name).checksum
 
 
-def test_fields_and_names_of_an_npz(tmp_path):
-    who = np.array(["ann", "bob"] * 3)
-    names = np.array(["cat", "dog", "owl", "yak"])
-    data = load(npz(tmp_path / "d.npz", speaker_train=who, other_train=np.zeros(2), class_names=names))
-    assert list(data.fields) == ["speaker"] and data.fields["speaker"].tolist() == who.tolist()
-    assert data.class_names == names.tolist()
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
