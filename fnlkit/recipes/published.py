@@ -14,7 +14,7 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 from statistics import mean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.run import Run
@@ -43,18 +43,46 @@ _WARM_UP = ("model", "augment", "rounds", "fraction", "epochs", "batch_size", "l
 _TARGET = re.compile(r"client-rounds to (\d+) % accuracy")
 
 
-@cache
-def rows() -> tuple[dict[str, Any], ...]:
-    """Read all published numbers as a tuple of dicts.
+class Row(NamedTuple):
+    """A published number.
 
-    Keys: paper, table, measure, dataset, model, setting, method, value, spread. Values are in percent, AUCs in percent, costs
-    in client-rounds, times in hours; None if the paper has a dash (a target that was not reached) or no spread.
+    Attributes
+    ----------
+    paper, table, measure, dataset, model, setting, method : str
+    value : float or None
+        In percent, also AUCs; costs are in client-rounds, times in hours. None if the paper has a dash, for a target that was
+        not reached.
+    spread : float or None
+        Standard deviation; None if the paper prints none.
     """
+
+    paper: str
+    table: str
+    measure: str
+    dataset: str
+    model: str
+    setting: str
+    method: str
+    value: float | None
+    spread: float | None
+
+    @property
+    def run(self) -> str:
+        """Title of the run that measures the row; rows with several measures of one run have the same."""
+        return f"{self.method}, {self.dataset} {self.model}, {self.setting}"
+
+    @property
+    def title(self) -> str:
+        """Title of the row: ``FedCorr, CIFAR-10 ResNet-18, iid rho=0.6 tau=0.5``."""
+        return self.run + ("" if self.measure == "accuracy" else f", {self.measure}")
+
+
+@cache
+def rows() -> tuple[Row, ...]:
+    """Read all published numbers."""
     text = (resources.files("fnlkit.data") / "published.csv").read_text(encoding="utf-8")
-    published = []
-    for row in csv.DictReader(text.splitlines()):
-        published.append(row | {name: float(row[name]) if row[name] else None for name in ("value", "spread")})
-    return tuple(published)
+    lines: list[dict[str, Any]] = list(csv.DictReader(text.splitlines()))
+    return tuple(Row(**line | {key: float(line[key]) if line[key] else None for key in ("value", "spread")}) for line in lines)
 
 
 @cache
@@ -65,10 +93,10 @@ def papers() -> dict[str, dict[str, Any]]:
 
 def tables() -> list[str]:
     """List the names of all tables in the order of the papers, ``fedcorr/table2``."""
-    return list(dict.fromkeys(f"{row['paper']}/table{row['table']}" for row in rows()))
+    return list(dict.fromkeys(f"{row.paper}/table{row.table}" for row in rows()))
 
 
-def load_rows(name: str) -> list[dict[str, Any]]:
+def load_rows(name: str) -> list[Row]:
     """Load the rows of a table by name.
 
     Raises
@@ -83,20 +111,10 @@ def load_rows(name: str) -> list[dict[str, Any]]:
     """
     if name not in tables():
         raise InputError(f"no published table {name!r}{nearest(name, tables())}; write one of {list_names(tables())}")
-    return [row for row in rows() if f"{row['paper']}/table{row['table']}" == name]
+    return [row for row in rows() if f"{row.paper}/table{row.table}" == name]
 
 
-def title_of(row: dict[str, Any]) -> str:
-    """Write the title of a row: ``FedCorr, CIFAR-10 ResNet-18, iid rho=0.6 tau=0.5``."""
-    return run_of(row) + ("" if row["measure"] == "accuracy" else f", {row['measure']}")
-
-
-def run_of(row: dict[str, Any]) -> str:
-    """Write the title of the run that measures a row; rows with several measures of one run have the same."""
-    return f"{row['method']}, {row['dataset']} {row['model']}, {row['setting']}"
-
-
-def select(found: list[dict[str, Any]], only: str | None) -> list[dict[str, Any]]:
+def select(rows: list[Row], only: str | None) -> list[Row]:
     """Select the rows that match every comma-separated part of a text such as ``fedcorr, 0.6, 0.5``.
 
     A number must be one of the setting's numbers; parts and numbers are matched one to one, in order. A text must be the
@@ -104,7 +122,7 @@ def select(found: list[dict[str, Any]], only: str | None) -> list[dict[str, Any]
 
     Parameters
     ----------
-    found : list of dict
+    rows : list of Row
     only : str or None
 
     Raises
@@ -113,63 +131,63 @@ def select(found: list[dict[str, Any]], only: str | None) -> list[dict[str, Any]
         If no row matches.
     """
     if not only:
-        return found
+        return rows
     parts = [part.strip().lower() for part in only.split(",") if part.strip()]
-    matching = [row for row in found if _matches(row, parts)]
+    matching = [row for row in rows if _matches(row, parts)]
     if not matching:
-        methods = dict.fromkeys(row["method"] for row in found)
-        settings = dict.fromkeys(row["setting"] for row in found)
+        methods = dict.fromkeys(row.method for row in rows)
+        settings = dict.fromkeys(row.setting for row in rows)
         raise InputError(
             f"{only!r} matches no row; methods: {list_names(methods)}; settings: {list_names(settings)}; write '*WORD*' "
             "for a part of a word",
             parameter="only",
         )
-    methods = {row["method"].lower() for row in found}
-    exact = [row for row in matching if row["method"].lower() in parts]
+    methods = {row.method.lower() for row in rows}
+    exact = [row for row in matching if row.method.lower() in parts]
     return exact if methods & set(parts) else matching
 
 
 def _matches(row, parts):
-    numbers = [float(text) for text in re.findall(r"=(\d+(?:\.\d+)?)", row["setting"])]
+    numbers = [float(text) for text in re.findall(r"=(\d+(?:\.\d+)?)", row.setting)]
     for part in parts:
         if re.fullmatch(r"\d+(\.\d+)?", part):
             if float(part) not in numbers:
                 return False
             numbers = numbers[numbers.index(float(part)) + 1 :]
-        elif not mentions(title_of(row), part):
+        elif not mentions(row.title, part):
             return False
     return True
 
 
-def regime_of(row: dict[str, Any], *, scale: float = 1.0) -> dict[str, Any]:
+def regime_of(row: Row, *, scale: float = 1.0) -> dict[str, Any]:
     """Make the regime of a recipe for the run of a row.
 
     ``estimate`` is added for an AUC: {estimator, options, train}, as `fnlkit.recipes.jobs.expand` takes it.
 
     Parameters
     ----------
-    row : dict
+    row : Row
     scale : float in (0, 1]
         Use this share of the paper's rounds. Below 1, the method chooses the lengths of the stages.
     """
-    paper, dataset = papers()[row["paper"]], DATASETS[row["dataset"]]
-    text = f"{row['dataset']} {row['model']}, {row['setting']}, {row['measure']}"
-    values = dict(re.findall(r"(\w+)=([\d.]+)", row["setting"]))
-    estimates = row["measure"] == "auc"
-    change = _changes(paper["estimators" if estimates else "methods"][row["method"]], text)
+    paper, dataset = papers()[row.paper], DATASETS[row.dataset]
+    text = f"{row.dataset} {row.model}, {row.setting}, {row.measure}"
+    values = dict(re.findall(r"(\w+)=([\d.]+)", row.setting))
+    estimates = row.measure == "auc"
+    change = _changes(paper["estimators" if estimates else "methods"][row.method], text)
     preset = f"{change['preset']}/{dataset}" if "preset" in change else _first(paper["presets"], text)
     train = presets.load_preset(preset)
     own = train.pop("method")
     method = change.get("method") or (own if "own" in change or "preset" in change else "fedavg")
-    train |= {key: change[key] for key in TRAINED if key in change} | _options_of(row["measure"])
-    if row["model"] in paper.get("models", {}):
-        train["model"] = paper["models"][row["model"]]
+    train |= {key: change[key] for key in TRAINED if key in change} | _options_of(row.measure)
+    if row.model in paper.get("models", {}):
+        train["model"] = paper["models"][row.model]
     train["rounds"] = max(1, round(scale * train["rounds"]))
     steps = [step.format_map(values) for rules in paper["steps"] if (step := _first(rules, text))]
     if "public" in change:  # methods with a public set: no client has this share of the samples
         steps = [f"{step} --public {change['public']}" if step.startswith("partition") else step for step in steps]
     notes = [change.get("note"), _first(paper.get("notes", {}), text)]
-    regime: dict[str, Any] = {"name": run_of(row), "dataset": dataset, "steps": steps, "train": train}
+    regime: dict[str, Any] = {"name": row.run, "dataset": dataset, "steps": steps, "train": train}
     regime |= {"methods": [method.format_map(values)], "note": "; ".join(filter(None, notes))}
     if estimates:
         regime["estimate"] = {
@@ -179,7 +197,7 @@ def regime_of(row: dict[str, Any], *, scale: float = 1.0) -> dict[str, Any]:
         }
     elif scale < 1:
         regime["methods"] = [presets.of_any_budget(method)[0] for method in regime["methods"]]
-    if "backbone" in paper and row["dataset"] != "SpeechCommands" and change.get("by", "embeddings") == "embeddings":
+    if "backbone" in paper and row.dataset != "SpeechCommands" and change.get("by", "embeddings") == "embeddings":
         regime["backbone"] = paper["backbone"]
     return regime
 
@@ -216,7 +234,7 @@ def recipe(
     Returns
     -------
     dict
-        As `fnlkit.recipes.recipe.load_recipe` returns; a regime's name is `run_of` its rows, and ``note`` states differences
+        As `fnlkit.recipes.recipe.load_recipe` returns; the name of a regime is `Row.run`, and ``note`` states differences
         from the paper.
 
     Raises
@@ -227,16 +245,17 @@ def recipe(
     if not 0 < scale <= 1:
         raise InputError(f"{scale:g}: write a share above 0 and at most 1; 1 is the paper's length", parameter="scale")
     rows, about = load_rows(name), papers()[name.partition("/")[0]]
-    wanted = {run_of(row) for row in select(rows, only)}
+    wanted = {row.run for row in select(rows, only)}
     regimes: dict[str, dict[str, Any]] = {}
     for number, row in enumerate(rows):
-        if (run := run_of(row)) in wanted:
-            key = f"{row['paper']}-{row['table']}-{number}"  # of the first row with this run, whatever is selected
+        if (run := row.run) in wanted:
+            key = f"{row.paper}-{row.table}-{number}"  # of the first row with this run, whatever is selected
             regime = regimes.setdefault(run, regime_of(row, scale=scale) | {"key": key})
-            regime["train"] |= _options_of(row["measure"])
-            if row["measure"] == "accuracy":
-                regime["published"] = {regime["methods"][0]: [row[key] for key in ("value", "spread") if row[key] is not None]}
-    made: dict[str, Any] = {"title": f"{about['title']}, Table {rows[0]['table']}", "seeds": list(range(about["trials"]))}
+            regime["train"] |= _options_of(row.measure)
+            if row.measure == "accuracy":
+                numbers = [number for number in (row.value, row.spread) if number is not None]
+                regime["published"] = {regime["methods"][0]: numbers}
+    made: dict[str, Any] = {"title": f"{about['title']}, Table {rows[0].table}", "seeds": list(range(about["trials"]))}
     made |= {"dataset": "", "train": {}, "regime": [*regimes.values()]}
     if dataset:
         if len(sets := {regime["dataset"] for regime in made["regime"]}) > 1:
@@ -283,20 +302,20 @@ def measure_rows(
     by_run = {row["regime"]: row for row in scores.compare(scores.measure(jobs))}
     measured_rows = []
     for row in select(load_rows(name), only):
-        if not (results := finished.get(run_of(row))):
+        if not (results := finished.get(row.run)):
             continue
         overrides = _overrides(row, results[0], changed)
-        values = [compute_measure(row["measure"], reports, job) for job in results]
+        values = [compute_measure(row.measure, reports, job) for job in results]
         reached = [value for value in values if value is not None]
         complete = len(reached) == len(values)
-        unit = next((word for word in ("client-rounds", "hours") if row["measure"].startswith(word)), "%")
-        measured = by_run.get(run_of(row), {}) | {"regime": title_of(row), "measure": row["measure"], "unit": unit}
-        measured |= {"published": [row["value"], row["spread"]], "reports": reports, "overrides": overrides}
+        unit = next((word for word in ("client-rounds", "hours") if row.measure.startswith(word)), "%")
+        measured = by_run.get(row.run, {}) | {"regime": row.title, "measure": row.measure, "unit": unit}
+        measured |= {"published": [row.value, row.spread], "reports": reports, "overrides": overrides}
         measured |= {"runs": len(values), "reached": len(reached), "measured": mean(reached) if complete else None}
         measured["spread"] = statistics.spread(reached) if complete else None
-        comparable = complete and not overrides and row["value"] is not None
-        measured["apart"] = measured["measured"] - row["value"] if comparable else None
-        measured["verdict"] = statistics.verdict(measured["measured"], row["value"], row["spread"]) if comparable else None
+        comparable = complete and not overrides and row.value is not None
+        measured["apart"] = measured["measured"] - row.value if comparable else None
+        measured["verdict"] = statistics.verdict(measured["measured"], row.value, row.spread) if comparable else None
         measured_rows.append(measured)
     return measured_rows
 
@@ -341,7 +360,7 @@ def compute_measure(measure: str, reports: str, job: Job) -> float | None:
 
 def _overrides(row, job, changed):
     """Settings of a result that differ from the paper's."""
-    overrides, paper = dict(changed or {}), DATASETS[row["dataset"]]
+    overrides, paper = dict(changed or {}), DATASETS[row.dataset]
     if "dataset" in overrides:
         path = str(Path(job.folder) / job.file)
         given = Run.read(path).labels["given"] if job.method else Federation.read(path).given

@@ -98,8 +98,8 @@ def worst_tenth(values: Sequence[float]) -> float:
     return mean(ordered[: max(1, len(ordered) // 10)])
 
 
-def verdict(measured: float | None, published: float, spread: float | None = None) -> str | None:
-    """Compare a measured mean with published ± spread: "within", "above" or "below"; None without a spread.
+def verdict(measured: float | None, published: float | None, spread: float | None = None) -> str | None:
+    """Compare a measured mean with published ± spread: "within", "above" or "below"; None if one is missing.
 
     The published interval is the mean and one standard deviation to either side, because the papers print these.
 
@@ -108,7 +108,7 @@ def verdict(measured: float | None, published: float, spread: float | None = Non
     >>> verdict(68.19, 67.48, 0.54)
     'above'
     """
-    if measured is None or spread is None:
+    if measured is None or published is None or spread is None:
         return None
     if measured > published + spread:
         return "above"

@@ -43,11 +43,11 @@ SIZES = {
 
 def test_every_table_has_its_rows_and_no_row_comes_twice():
     assert {name: len(published.load_rows(name)) for name in published.tables()} == SIZES and len(published.rows()) == 1681
-    twice = Counter((row["paper"], row["table"], published.title_of(row)) for row in published.rows())
+    twice = Counter((row.paper, row.table, row.title) for row in published.rows())
     assert max(twice.values()) == 1
     for row in published.rows():
-        if row["measure"] == "accuracy":
-            assert 0 < row["value"] < 100 and (row["spread"] is None or 0 <= row["spread"] < 30), row
+        if row.measure == "accuracy":
+            assert 0 < row.value < 100 and (row.spread is None or 0 <= row.spread < 30), row
 
 
 def test_every_published_row_runs():
@@ -55,7 +55,7 @@ def test_every_published_row_runs():
     specs, noises, schemes, estimators = set(), set(), set(), set()
     for name in published.tables():
         regimes = published.recipe(name)["regime"]
-        rows = [published.run_of(row) for row in published.load_rows(name)]
+        rows = [row.run for row in published.load_rows(name)]
         assert [regime["name"] for regime in regimes] == list(dict.fromkeys(rows))
         for regime in regimes:
             runs += 1
@@ -136,11 +136,11 @@ def test_centralized_rows_have_the_settings_of_their_papers():
 
 def test_a_selection_takes_numbers_in_their_order_and_methods_by_their_names():
     found = published.load_rows("fedcorr/table2")
-    assert [published.title_of(row) for row in published.select(found, "fedcorr, 0.6, 0.5")] == [
+    assert [row.title for row in published.select(found, "fedcorr, 0.6, 0.5")] == [
         "FedCorr, CIFAR-10 ResNet-18, iid rho=0.6 tau=0.5"
     ]
-    assert {row["method"] for row in published.select(found, "dividemix")} == {"DivideMix"}
-    assert all(row["method"].startswith("centralized ") for row in published.select(found, "centralized"))
+    assert {row.method for row in published.select(found, "dividemix")} == {"DivideMix"}
+    assert all(row.method.startswith("centralized ") for row in published.select(found, "centralized"))
     refuse_call("matches no row; methods: .*FedAvg", published.select, found, "0.5, 0.6")
     refuse_call("did you mean 'fedcorr/table2'", published.load_rows, "fedcorr/tabel2")
 
@@ -262,5 +262,5 @@ def test_aucs_are_read_from_estimates(method, files, tmp_path, here):
     [("cifar-10", {"CIFAR-10"}), ("cifar", {"CIFAR-10", "CIFAR-100"}), ("*cifar-10*", {"CIFAR-10", "CIFAR-100"})],
 )
 def test_words_select_rows_and_patterns_select_parts_of_words(text, sets):
-    found = [row for row in published.rows() if row["paper"] == "fedcorr" and row["dataset"].startswith("CIFAR")]
-    assert {row["dataset"] for row in published.select(found, text)} == sets
+    found = [row for row in published.rows() if row.paper == "fedcorr" and row.dataset.startswith("CIFAR")]
+    assert {row.dataset for row in published.select(found, text)} == sets
