@@ -164,7 +164,7 @@ def digest_of_rows(rows: np.ndarray | Rows) -> str:
     return total.hexdigest()
 
 
-def labels_of_clients(federation: Federation) -> dict[str, np.ndarray]:
+def labels_of_clients(federation: Federation) -> dict[str, Any]:
     """Collect the labels and clients of a release in the form of fnlkit.artifacts.ledger."""
     return {"given": federation.given, "offsets": federation.client_offsets, "indices": federation.client_indices}
 
@@ -363,8 +363,7 @@ def optimizer_of(plan: Plan, data: TrainingData, select: Any, network: Network, 
     opt = plan.make_optimizer(fit, aggregate=plan.aggregator, schedule=plan.schedule_over(settings.rounds), **protected)
     average_for(select, opt)
     suits(plan.loss, data.federation.classes)
-    must_suit = getattr(opt, "suits", None)
-    if must_suit:  # a user's optimizer does not have to define it
+    if must_suit := getattr(opt, "suits", None):  # a user's optimizer does not have to define it
         must_suit(network)
     if refusal := too_few(plan.aggregator, cohort):
         raise InputError(refusal)

@@ -78,7 +78,7 @@ def _metadata(experiment):
         "provenance": experiment.provenance,
         "selection": experiment.selection.facts(experiment.history),
         "unsaved": _find_unsaved(experiment),
-        "privacy_key": experiment.accounting.key,
+        "privacy_key": experiment.privacy_key,
         "machine": machine(experiment.clients.engine, experiment.device) | cost,
     }
 
@@ -191,7 +191,7 @@ def _check_code(experiment, run):
 
 def _check_inputs(experiment, run):
     dataset = experiment.dataset
-    if run.meta.get("privacy_key", "") != experiment.accounting.key:
+    if run.meta.get("privacy_key", "") != experiment.privacy_key:
         raise InputError(
             "`resume`: the run was made with another privacy key, or without one; name the key file of the run with "
             "`privacy_key`, or train again"

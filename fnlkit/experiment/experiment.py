@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from fnlkit.core.errors import InputError
 from fnlkit.core.processes import defer_interrupts
 from fnlkit.core.spec import digests
 from fnlkit.experiment import assembly, checkpoints, memory
-from fnlkit.experiment.accounting import Accounting
+from fnlkit.experiment.accounting import record_labels
 from fnlkit.experiment.evaluation_set import evaluation_set, held_out_set, tested_samples
 from fnlkit.experiment.memorization import global_memorization, local_memorization
 from fnlkit.experiment.plan import Plan
@@ -90,8 +91,8 @@ class Experiment:
             self.clients.traffic.add(head)
             self.clients.commit()
         self.model = Model(self.network, self.network.flat.clone())
-        key = assembly.share_key(data, plan, self.clients, privacy_key)
-        self.accounting = Accounting(release_ledger, self, key)
+        self.privacy_key = assembly.share_key(data, plan, self.clients, privacy_key)
+        self.clients.on_release = partial(record_labels, release_ledger, self, self.privacy_key)
         self.selection = Selection(plan, self.clients, held_out, dataset, self.measured)
         self.program = assembly.program_of(plan, self.clients, self.model, self.opt, select)
         self.user_files, self.accept_code_change = digests(vars(settings).values()), accept_code_change

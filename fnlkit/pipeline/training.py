@@ -211,9 +211,8 @@ class Notes:
         self.update()
 
     def update(self) -> None:
-        for text in self.clients.notes[self.shown :]:
-            if self.say:
-                self.say(text)
+        for text in self.clients.notes[self.shown :] if self.say else ():
+            self.say(text)
         self.shown = len(self.clients.notes)
 
 

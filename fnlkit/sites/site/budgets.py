@@ -9,6 +9,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
@@ -187,11 +188,8 @@ class Budgets:
         """Find the reply that a request with noise has received before: new noise would be another release."""
         if not any(row.once and row.noise for row in rows):
             return None
-        path = os.path.join(self.memory, f"reply-{self.agreement[:16]}-{key}.message")
-        if not os.path.exists(path):
-            return None
-        with open(path, "rb") as file:
-            return file.read()
+        path = Path(self.memory, f"reply-{self.agreement[:16]}-{key}.message")
+        return path.read_bytes() if path.exists() else None
 
     def release(self, rows: "Sequence[Row]", key: str, data: bytes) -> None:
         """Record the reply to a request whose steps are answered once.
