@@ -14,6 +14,8 @@ from fnlkit.kernels.scores import allot, effective_size, transition
 # Candidate factors on the logits: below 1 if the classifier was overconfident, above 1 if it was underconfident.
 TEMPERS = np.array([0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0, 5.6, 8.0])
 DRAWS = 100
+# Numbers that fits of one piece need together.
+AT_ONCE = 1 << 21
 # Divisor of the log odds of a suggested label: the likelihood of right and wrong suggestions of two audits of digits is largest
 # near it: 2.05 on seed 100, measured by benchmarks/confidence.py of commit 4d89694f. Probabilities are kept away from 0 and 1.
 TOO_CERTAIN, SURELY = 2.0, 1e-3
@@ -91,13 +93,12 @@ def log_likelihoods(logits: np.ndarray, labels: np.ndarray, *, prior: float = 1.
     labels : int (n,)
     prior : float >= 0
     """
-    one_hot = np.eye(logits.shape[1])[labels]
-    likelihoods = np.empty(len(TEMPERS))
-    for i, temper in enumerate(TEMPERS):
-        p = softmax(temper * logits)
-        T = _maximize(p, labels, one_hot, np.ones(len(p)), _start(p.shape[1]), prior, 40)
-        likelihoods[i] = np.log(np.maximum((p * T.T[labels]).sum(1), 1e-300)).sum()
-    return likelihoods
+    found = []
+    for tempers in _pieces(TEMPERS, logits.size):
+        parts = _split(softmax(tempers[:, None, None] * logits), labels, np.ones(len(labels)))
+        T = _maximize(parts, _start(logits.shape[1], len(tempers)), prior, 40)
+        found.append(sum((np.log(_likelihoods(part, T)).sum(1) for part in parts), np.zeros(len(T))))
+    return np.concatenate(found)
 
 
 def fit(
@@ -131,17 +132,17 @@ def fit(
     """
     temper = best_temper(logits, labels, prior=prior) if temper is None else temper
     p, one_hot = softmax(temper * logits), np.eye(logits.shape[1])[labels]
-    everyone = np.ones(len(p))
-    T = _maximize(p, labels, one_hot, everyone, _start(p.shape[1]), prior, 300)
-    posterior = posterior_of(p, labels, T)
-    draws = np.empty(DRAWS)
-    # Few samples have few different draws: one sample has one, and three samples have ten.
+    T = _maximize(_split(p, labels, np.ones(len(p))), _start(p.shape[1]), prior, 300)
+    posterior = posterior_of(p, labels, T[0])
     group = np.arange(len(p)) if groups is None else np.unique(groups, return_inverse=True)[1]
     count = int(group.max()) + 1
-    drawn, place = np.unique(rng.multinomial(count, np.full(count, 1 / count), DRAWS), axis=0, return_inverse=True)
-    for i, weights in enumerate(drawn[:, group].astype(np.float64)):
-        again = posterior_of(p, labels, _maximize(p, labels, one_hot, weights, T, prior, 15))
-        draws[place.reshape(-1) == i] = 1 - weights @ (again * one_hot).sum(1) / weights.sum()
+    levels = []
+    for drawn in _pieces(rng.multinomial(count, np.full(count, 1 / count), DRAWS), len(p) + T.size):
+        weights = drawn[:, group].astype(np.float64)
+        parts = _split(p, labels, weights)
+        again = _expected(parts, _maximize(parts, np.repeat(T, len(drawn), 0), prior, 15))
+        levels.append(1 - again.trace(axis1=1, axis2=2) / weights.sum(1))
+    draws = np.concatenate(levels)
     low, high = np.percentile(draws, [2.5, 97.5])
     level = float(1 - (posterior * one_hot).sum() / len(p))
     if groups is not None:  # few groups have few wrong labels, and often none, of which a bootstrap has no spread
@@ -151,20 +152,45 @@ def fit(
     return {"level": level, "low": low, "high": high, "counts": posterior.T @ one_hot, "posterior": posterior, "draws": draws}
 
 
-def _start(classes):
-    T = np.full((classes, classes), 0.1 / (classes - 1))
-    np.fill_diagonal(T, 0.9)
-    return T
+def _start(classes, fits=1):
+    return np.broadcast_to(np.where(np.eye(classes), 0.9, 0.1 / (classes - 1)), (fits, classes, classes))
 
 
-def _maximize(p, labels, one_hot, weights, T, prior, most):
+def _pieces(fits, size):
+    """Divide fits, of which each needs `size` numbers, so that a piece needs a few megabytes."""
+    return np.array_split(fits, 1 + len(fits) * size // AT_ONCE)
+
+
+def _split(p, labels, weights):
+    """Split p ([D,] n, C) and weights ([D,] n) of D fits by given class: rows (class, p, weights)."""
+    return [(given, p[..., labels == given, :], weights[..., labels == given]) for given in np.unique(labels)]
+
+
+def _likelihoods(part, T):
+    """Compute p(given | sample) (D, n) of samples of one given class."""
+    given, p, _ = part
+    return np.maximum((p @ T[:, :, given, None])[..., 0], 1e-300)
+
+
+def _expected(parts, T):
+    """Compute expected numbers of samples by true and given class (D, C, C)."""
+    counts = np.zeros(T.shape)
+    for part in parts:
+        given, p, weights = part
+        counts[:, given] = T[..., given] * ((weights / _likelihoods(part, T))[:, None] @ p)[:, 0]
+    return counts.swapaxes(1, 2)
+
+
+def _maximize(parts, T, prior, most):
+    """Maximize the likelihoods of D fits over T (D, C, C) together; a fit that has converged no longer changes."""
+    moves = np.ones((len(T), 1, 1), bool)
     for _ in range(most):
-        counts = (posterior_of(p, labels, T) * weights[:, None]).T @ one_hot
-        np.einsum("ii->i", counts)[:] += prior
-        new = transition(counts)
-        if np.abs(new - T).max() < 1e-5:
-            return new
-        T = new
+        new = transition(_expected(parts, T) + prior * np.eye(T.shape[1]))
+        change = np.abs(new - T).max((1, 2), keepdims=True)
+        T = np.where(moves, new, T)
+        moves &= change >= 1e-5
+        if not moves.any():
+            break
     return T
 
 

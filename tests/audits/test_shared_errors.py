@@ -230,21 +230,38 @@ def test_samples_drawn_without_replacement_have_the_probability_of_scipy():
     assert np.allclose(statistics._at_least(count, size, marked, drawn), expected, atol=1e-12)
 
 
-@pytest.mark.parametrize("samples", [1, 2, 4, 30])
-def test_the_bootstrap_of_few_samples_is_that_of_all_draws(samples, monkeypatch):
+def maximize_naively(p, labels, weights, T, most):
+    """Fit the transition matrix of one draw: sample by sample, with one right label of each class in addition."""
+    for _ in range(most):
+        counts = np.eye(len(T))
+        for row, label, weight in zip(p, labels, weights, strict=True):
+            counts[:, label] += weight * row * T[:, label] / (row @ T[:, label])
+        before, T = T, counts / counts.sum(1, keepdims=True)
+        if np.abs(T - before).max() < 1e-5:
+            break
+    return T
+
+
+@pytest.mark.parametrize(("samples", "grouped", "at_once"), [(1, False, 1), (4, False, 100), (30, False, 1e6), (30, True, 100)])
+def test_the_bootstrap_is_that_of_a_loop_over_draws_and_samples(samples, grouped, at_once, monkeypatch):
+    monkeypatch.setattr(likelihood, "AT_ONCE", int(at_once))
+    monkeypatch.setattr(likelihood, "DRAWS", 9)
     rng = np.random.default_rng(samples)
-    logits, labels = rng.standard_normal((samples, 3)) * 3, rng.integers(0, 3, samples)
-    calls, fitted = [], likelihood._maximize
-    monkeypatch.setattr(likelihood, "_maximize", lambda *given: calls.append(1) or fitted(*given))
-    found = likelihood.fit(logits, labels, 1.0, rng=np.random.default_rng(7))
-    draws, p, one_hot = np.random.default_rng(7), likelihood.softmax(logits), np.eye(3)[labels]
-    T = fitted(p, labels, one_hot, np.ones(samples), likelihood._start(3), 1.0, 300)
-    for i in range(0, likelihood.DRAWS, 7):
-        drawn = np.random.default_rng(7).multinomial(samples, np.ones(samples) / samples, likelihood.DRAWS)
-        weights = drawn[i].astype(np.float64)
-        again = likelihood.posterior_of(p, labels, fitted(p, labels, one_hot, weights, T, 1.0, 15))
-        assert found["draws"][i] == pytest.approx(1 - weights @ (again * one_hot).sum(1) / samples, abs=1e-14)
-    assert len(calls) == 1 + len(np.unique(draws.multinomial(samples, np.ones(samples) / samples, likelihood.DRAWS), axis=0))
+    logits, labels = rng.standard_normal((samples, 3)) * 3, rng.integers(0, 2, samples)  # no label is of the third class
+    groups = rng.integers(0, 5, samples) if grouped else np.arange(samples)
+    found = likelihood.fit(logits, labels, 1.0, rng=np.random.default_rng(7), groups=groups if grouped else None)
+    p, start = likelihood.softmax(logits), np.full((3, 3), 0.05) + 0.85 * np.eye(3)
+    T = maximize_naively(p, labels, np.ones(samples), start, 300)
+    assert found["posterior"] == pytest.approx(likelihood.posterior_of(p, labels, T))
+    count = groups.max() + 1
+    for i, drawn in enumerate(np.random.default_rng(7).multinomial(count, np.ones(count) / count, 9)):
+        weights = drawn[groups]
+        right = likelihood.posterior_of(p, labels, maximize_naively(p, labels, weights, T, 15))[np.arange(samples), labels]
+        assert found["draws"][i] == pytest.approx(1 - weights @ right / weights.sum(), abs=1e-12)
+    for factor, value in zip(likelihood.TEMPERS, likelihood.log_likelihoods(logits, labels), strict=True):
+        p = likelihood.softmax(factor * logits)
+        T = maximize_naively(p, labels, np.ones(samples), start, 40)
+        assert value == pytest.approx(np.log((p * T.T[labels]).sum(1)).sum())
 
 
 # ---- scores of labels, and classifiers of small sites

@@ -128,22 +128,6 @@ def test_groups_are_used_in_both_forms_and_widen_the_intervals(spec, given):
     assert width > 1.3 * before or spec.startswith("em")  # seven samples count as one; `em` draws groups, which differ here
 
 
-def test_the_bootstrap_of_em_draws_groups(monkeypatch):
-    """Wrong labels by group of ten: the level of 40 groups is ten times less certain than that of 400 samples."""
-    monkeypatch.setattr(likelihood, "DRAWS", 100)
-    rng = np.random.default_rng(3)
-    wrong = np.repeat(rng.permutation(40) < 8, 10)
-    true = rng.integers(0, 2, 400)
-    scores, labels = np.log(np.where(np.eye(2)[true] == 1, 0.99, 0.01)), np.where(wrong, 1 - true, true)
-    alone, grouped = (
-        likelihood.fit(scores, labels, 1.0, rng=np.random.default_rng(0), groups=groups)
-        for groups in (None, np.repeat(np.arange(40), 10))
-    )
-    assert alone["level"] == grouped["level"] == pytest.approx(0.2, abs=0.03)
-    assert grouped["draws"].std() == pytest.approx(np.sqrt(0.2 * 0.8 / 40), rel=0.25)
-    assert alone["draws"].std() == pytest.approx(np.sqrt(0.2 * 0.8 / 400), rel=0.25)
-
-
 def test_the_interval_is_that_of_the_groups_as_samples():
     size = 7
     evidence = EstimatorInputs(*with_groups(size))

@@ -4,15 +4,6 @@ import numpy as np
 import pytest
 
 from fnlkit import datasets
-from fnlkit.estimators import likelihood
-
-
-@pytest.fixture(scope="module", autouse=True)
-def few_draws():
-    """The ranges of an audit come from 20 draws: a third of its time is the bootstrap."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(likelihood, "DRAWS", 20)
-        yield
 
 
 @pytest.fixture(scope="session")
