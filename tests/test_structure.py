@@ -189,11 +189,20 @@ def test_methods_import_no_internals_of_other_methods():
                     assert f"{module}:{part}" in registered | shared, f"{path} imports {part or 'all'} of the method {module}"
 
 
+HEAVY = {"torch", "numba", "faiss", "sklearn", "rich", "scipy"}
+
+
 @pytest.mark.parametrize(
-    "start", ["import fnlkit", "from fnlkit.cli import main\ntry: main(['--help'])\nexcept SystemExit: pass"]
+    ("start", "heavy"),
+    [
+        ("import fnlkit", HEAVY),
+        ("from fnlkit.cli import main\ntry: main(['--help'])\nexcept SystemExit: pass", HEAVY),
+        # Each takes longer to import than the votes of a small data set, or an evaluation.
+        ("import fnlkit.estimators.inputs, fnlkit.kernels.voting", {"scipy.special", "scipy.linalg"}),
+        ("import fnlkit.results.comparison", {"scipy.special"}),
+    ],
 )
-def test_import_and_help_load_no_heavy_library(start):
-    heavy = {"torch", "numba", "faiss", "sklearn", "rich"}
+def test_imports_and_help_load_no_heavy_library(start, heavy):
     code = f"{start}\nimport sys\nfound = {heavy!r} & set(sys.modules)\nassert not found, found"
     subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from fnlkit._kernels._compile import inline, kernel
-from fnlkit._kernels.lanes import at_most, choose, compress, count_bits, gather_tile, load, splat, store
+from fnlkit._kernels.lanes import at_most, choose, compress, count_bits, load, splat, store
 from fnlkit._kernels.select import ROOM, kth_smallest
 
 
@@ -53,32 +53,6 @@ def midst(points: np.ndarray, out: np.ndarray) -> None:
     else:
         for c in range(len(out)):
             out[c] = points[0, c]
-
-
-@kernel
-def mirror(square: np.ndarray, size: int) -> None:
-    """Copy the lower triangle of square[:size, :size] to the upper triangle; entries after `size` become unspecified.
-
-    Parameters
-    ----------
-    square : (padded, padded)
-        The width is a multiple of a vector.
-    """
-    width = 64 // square.itemsize
-    padded = square.shape[1]
-    flat = square.reshape(-1)
-    tile = np.empty(width * width, square.dtype)
-    rows = np.empty(width, np.int64)
-    for top in range(0, size, width):
-        for i in range(width):
-            rows[i] = (top + i) * padded
-        for left in range(0, top, width):
-            gather_tile(flat, rows, left, tile, 0)
-            for i in range(width):
-                store(flat, (left + i) * padded + top, load(tile, i * width))
-        for row in range(top, min(top + width, size)):
-            for column in range(top, row):
-                square[column, row] = square[row, column]
 
 
 @inline

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import betaincinv, gammaln, ndtri
 
 from fnlkit.core.errors import InputError
 from fnlkit.kernels.streams import stream
@@ -52,7 +52,7 @@ def wilson(count: np.ndarray | int, total: np.ndarray | int, confidence: float =
     (0.108, 0.603)
     """
     count, total = np.asarray(count, np.float64), np.asarray(total, np.float64)
-    z = ndtri((1 + confidence) / 2)
+    z = NormalDist().inv_cdf((1 + confidence) / 2)
     known = np.maximum(total, 1)
     share = count / known
     center = share + z**2 / (2 * known)
@@ -84,6 +84,8 @@ def clopper_pearson(count: ArrayLike, total: ArrayLike, confidence: float = CONF
     >>> round(float(low), 4), round(float(high), 4)
     (0.0667, 0.6525)
     """
+    from scipy.special import betaincinv
+
     count, total = np.asarray(count, np.float64), np.asarray(total, np.float64)
     tail = (1 - confidence) / 2
     low = np.where(count > 0, betaincinv(np.maximum(count, 1), total - count + 1, tail), 0.0)
@@ -258,6 +260,8 @@ def _ends_of_two(hits, drawn, sizes, error):
 
 def _probabilities(outcomes, drawn, grid, size):
     """Compute the hypergeometric probabilities (grid, outcomes)."""
+    from scipy.special import gammaln
+
     wrong, x = grid[:, None], outcomes[None]
 
     def log_choose(n: np.ndarray | int, k: np.ndarray | int) -> np.ndarray:

@@ -73,44 +73,10 @@ def on_one_blas_thread(function: Callable[..., T]) -> Callable[..., T]:
     return call
 
 
-@functools.cache
-def _half_product(dtype):
-    """Make a function that writes the lower triangle of ``own @ own.T`` to the corner of its second argument.
-
-    It calls BLAS's syrk by its address: scipy's wrapper keeps the GIL, and numpy's product of a matrix with itself spends the
-    saved time on copying. Without ctypes, numpy computes the whole product.
-    """
-    try:
-        import ctypes
-    except ImportError:  # Python can be built without it
-        return _whole_product
-    from scipy.linalg import cython_blas
-
-    single = dtype == np.float32
-    number = ctypes.c_float if single else ctypes.c_double
-    capsule = cython_blas.__pyx_capi__["ssyrk" if single else "dsyrk"]
-    name = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(("PyCapsule_GetName", ctypes.pythonapi))(capsule)
-    pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_GetPointer", ctypes.pythonapi))
-    syrk = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 10)(pointer(capsule, name))
-
-    upper, turned = ctypes.c_char(b"U"), ctypes.c_char(b"T")
-
-    def multiply(own: np.ndarray, products: np.ndarray) -> None:
-        members, dimensions = (ctypes.c_int(size) for size in own.shape)
-        width = ctypes.c_int(products.shape[1])
-        one, zero = number(1), number(0)
-        # BLAS is column-major: its upper triangle is our lower triangle.
-        syrk(
-            ctypes.addressof(upper), ctypes.addressof(turned), ctypes.addressof(members), ctypes.addressof(dimensions),
-            ctypes.addressof(one), own.ctypes.data, ctypes.addressof(dimensions),
-            ctypes.addressof(zero), products.ctypes.data, ctypes.addressof(width),
-        )  # fmt: skip
-
-    return multiply
-
-
-def _whole_product(own, products):
-    products[: len(own), : len(own)] = own @ own.T
+def _pad(members, width):
+    """Round up to whole vectors; rows at multiples of 1,024 bytes would share few lines of the cache."""
+    vectors = -(-members // width)
+    return (vectors + (vectors % 16 == 0)) * width
 
 
 def vote_by_products(
@@ -128,7 +94,6 @@ def vote_by_products(
 
     `groups` (n,) or (0,): samples of the same group are no neighbors.
     """
-    multiply = _half_product(points.dtype)
     votes, shares = labels.copy(), np.zeros(len(labels))
     width = 64 // points.itemsize
     scratch = threading.local()
@@ -139,24 +104,25 @@ def vote_by_products(
         use = min(k, members - (not include_self))
         if use < 1:
             return
-        padded = -(-members // width) * width
+        padded = _pad(members, width)
         # New memory for each client would cost up to a fifth of the product.
         if not hasattr(scratch, "own"):
-            largest = -(-int(np.diff(offsets).max()) // width) * width
+            largest = _pad(int(np.diff(offsets).max()), width)
             scratch.own = np.empty(largest * points.shape[1], points.dtype)
             scratch.products = np.empty(largest * largest, points.dtype)
         own = scratch.own[: members * points.shape[1]].reshape(members, -1)
+        products = scratch.products[: padded * padded].reshape(padded, padded)
+        square = products[:members, :members]
         with np.errstate(over="ignore", invalid="ignore"):
             np.subtract(points[first:last], origin(points[first:last]), out=own)
-        products = scratch.products[: padded * padded].reshape(padded, padded)
-        multiply(own, products)
+            # BLAS computes half of the product of a matrix with itself, and numpy copies it.
+            np.matmul(own, own.T, out=square)
         largest = products.diagonal()[:members].max()
         if not lowest <= largest <= highest:
             # Searched for only here: checking all points in advance would cost up to a twentieth of the total.
             checks.finite(points, "embeddings")
             own[:] = center(points[first:last], points.dtype)
-            multiply(own, products)
-        compiled.mirror(products, members)
+            np.matmul(own, own.T, out=square)
         squares = np.zeros(padded, points.dtype)
         # Use the same product, so that a sample is at distance 0 from its copies.
         squares[:members] = products.diagonal()[:members]

@@ -3,7 +3,6 @@
 from typing import Any
 
 import numpy as np
-from scipy.special import log_softmax
 
 from fnlkit.kernels.scores import auc
 
@@ -44,7 +43,8 @@ def probability_scores(logits: np.ndarray, labels: np.ndarray) -> dict[str, Any]
     logits, labels = logits[labels >= 0], labels[labels >= 0]
     if not len(labels) or not np.isfinite(logits).all():
         return {}
-    logs = log_softmax(logits, axis=1)
+    logs = logits - logits.max(1, keepdims=True)
+    logs -= np.log(np.exp(logs).sum(1, keepdims=True))
     probabilities, right = np.exp(logs), logits.argmax(1) == labels
     by_class = [auc(probabilities[:, c], labels == c) for c in range(logits.shape[1])]
     known = [value for value in by_class if value is not None]
