@@ -72,5 +72,5 @@ class Group(click.Group):
         known = self.list_commands(ctx)
         if args and args[0] not in known and not args[0].startswith("-"):
             refuse_retired("command", f"{ctx.command_path} {args[0]}".removeprefix("fnlkit "))
-            raise InputError(f"no command {args[0]!r}{nearest(args[0], known)}; `{ctx.command_path} --help` lists them")
+            raise InputError(f"no command {args[0]!r}; `{ctx.command_path} --help` lists them{nearest(args[0], known)}")
         return super().resolve_command(ctx, args)

@@ -44,6 +44,7 @@ KINDS = {
     "fnlkit.state": 1,
     "fnlkit.embeddings": 1,  # written by versions 0.2 and 0.3
 }
+_WRITERS = {"fnlkit.federation": ", which `fnlkit partition` writes", "fnlkit.run": ", which `fnlkit train` writes"}
 RESERVED = ("kind", "meta", "sha256")
 PLAIN = "a plain npz without {!r}, not a file that fnlkit wrote; name it where the command reads a data set"
 _NAME = re.compile(r"[A-Za-z0-9_./-]{0,199}[A-Za-z0-9_-]")
@@ -331,7 +332,7 @@ def check_kind(kind: str, kinds: str | Iterable[str] | None) -> None:
     if kinds is not None:
         wanted = [text.partition("/")[0] for text in ([kinds] if isinstance(kinds, str) else kinds)]
         if base not in wanted:
-            raise InputError(f"contains {kind}; this command needs {' or '.join(wanted)}")
+            raise InputError(f"contains {kind}; this command needs {' or '.join(b + _WRITERS.get(b, '') for b in wanted)}")
 
 
 def parse_meta(text: str) -> dict[str, Any]:

@@ -6,6 +6,7 @@ Images are (n, H, W, channels), waves (n, T) and vectors (n, d).
 from __future__ import annotations
 
 from functools import partial
+from operator import itemgetter
 
 import numpy as np
 
@@ -69,7 +70,7 @@ def lay_out(x: np.ndarray | Rows, name: str, rate: int, layout: str = "") -> tup
         x = _through(x, _sixteen_bits)
     alone = x.ndim == 3
     if alone:
-        x = _through(x, _one_channel)
+        x = _through(x, itemgetter((..., None)))
     if x.ndim != 4 or (x.dtype.kind != "f" and x.dtype != np.uint8):
         raise InputError(
             f"`{name}` is {x.dtype} {x.shape}; expected vectors (n, d), images (n, H, W, channels) of uint8 or floats, "
@@ -141,10 +142,6 @@ def _floats(x, *, name):
     if x.size and x.dtype.itemsize > 4 and max(abs(float(x.min())), abs(float(x.max()))) > float(np.finfo(np.float32).max):
         raise InputError(f"`{name}` contains values beyond float32, such as codes of missing values; replace them")
     return x.astype(np.float32, copy=False)
-
-
-def _one_channel(x):
-    return x[..., None]
 
 
 def _channels_last(x):

@@ -424,7 +424,8 @@ def folder(
     names = [name for name in (inner if label == 2 else names) if name not in UNLABELED]
     least = 1 if of_site else 2
     if len(names) < least:
-        raise InputError(f"{display_path(path)}: {len(names)} sub-folders; expected one per class, at least {least}")
+        tables = "of tables, name one file, with a column `site` for several sites"
+        raise InputError(f"{display_path(path)}: {len(names)} sub-folders; expected one per class, at least {least}; {tables}")
     per_class, skipped = [], _beside(path, parts, label)
     for part in parts:
         for number, name in enumerate(names):

@@ -190,7 +190,7 @@ def test_image_folders(tmp_path):
     (mixed / "apple" / "0.png").write_bytes(b"no image")
     refuse_call("0.png: cannot be read as an image", lambda: load(data.name).x_train)
     (tmp_path / "empty").mkdir()
-    refuse_call("at least 2", load, tmp_path / "empty")
+    refuse_call("at least 2; of tables, name one file", load, tmp_path / "empty")
     np.save(tmp_path / "empty/X_train.npy", np.zeros(2))
     refuse_call("has X_train, but no x_train", load, tmp_path / "empty")
 

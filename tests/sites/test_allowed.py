@@ -66,7 +66,6 @@ def test_the_table_contains_nothing_else():
         ("fnlkit.federated.client.losses", "cross_entropy"),  # defined in another module
         ("fnlkit.methods.fedcorr", "fedcorr"),
         ("fnlkit.methods.fedcorr", "adaptive_proximal.__globals__"),
-        ("fnlkit.methods.fedavg", "importlib"),
         ("fnlkit.audits.site.copies", "find_copies"),
     ],
 )

@@ -68,12 +68,8 @@ def median(stacked: "torch.Tensor", weights: "torch.Tensor", *, even: Literal["m
     return as_result(low if even == "lower" else (low + ordered[k // 2].double()) / 2, stacked)
 
 
-def trimming_cohort(share: float) -> tuple[int, Any]:
-    """Compute the sizes of `smallest_cohort`; from the second size on, at least one client is dropped."""
-    return 1, next((k for k in range(3, 10_000) if int(share * k)), 10_000)
-
-
-@declare(cohort=trimming_cohort, cite="Yin 2018")
+# From the second size on, at least one client is dropped.
+@declare(cohort=lambda share: (1, next((k for k in range(3, 10_000) if int(share * k)), 10_000)), cite="Yin 2018")
 @check_arguments
 def trimmed_mean(
     stacked: "torch.Tensor",
