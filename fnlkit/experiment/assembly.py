@@ -221,7 +221,7 @@ def clients_of(
         Scale of the samples. Default: published statistics, or statistics that the clients send.
     """
     federation, settings, sends = data.federation, plan.settings, plan.sends
-    notes = [*data.notes, _single_client_rounds(settings, len(federation))]
+    notes = [*data.notes, _single_client_rounds(plan, len(federation))]
     if scale is None and getattr(network.module, "raw_images", False):
         scale = unscaled(data.shape[0] if data.image else 0)
     if scale is None:
@@ -303,13 +303,13 @@ def share_key(data: TrainingData, plan: Plan, clients: Clients, given: str | os.
     return "" if given is None else keys.fingerprint(secret)
 
 
-def _single_client_rounds(settings, clients):
+def _single_client_rounds(plan, clients):
     """Note that a round selects only one of several clients; empty if it selects more."""
-    if clients < 2 or settings.cohort_size(clients) > 1:
+    if clients < 2 or plan.cohort_of(clients) > 1:
         return ""
     return (
-        f"`fraction` {settings.fraction:g} of {clients} clients is one client per round: its model becomes the next global "
-        f"model without averaging; `fraction={min(1, 5 / clients):g}` selects {min(5, clients)} clients"
+        f"`fraction` {plan.settings.fraction:g} of {clients} clients is one client per round: its model becomes the next "
+        f"global model without averaging; `fraction={min(1, 5 / clients):g}` selects {min(5, clients)} clients"
     )
 
 

@@ -22,7 +22,7 @@ import torch
 
 from fnlkit.artifacts.message import encode
 
-STEPS, MODULUS = 2**22, 2**32  # levels of a quantized entry; modulus of the sums
+STEPS, MODULUS = 2**52, 2**62  # levels of a quantized entry; modulus of the sums
 FEWEST, MOST = 3, MODULUS // STEPS - 1  # clients of a round: the sum of two reveals each update to the other client
 CONFIGS = "secaggplus_configs"
 
@@ -36,7 +36,7 @@ def masks(seed: bytes, num_range: int, dimensions_list: Sequence[tuple[int, ...]
     ----------
     seed : bytes
     num_range : int
-        A power of 2.
+        A power of 2, at most 2^63.
     dimensions_list : list of tuple
     request : bytes
         `common` of the request that a site answers. The masks of sites with different requests do not cancel. A server
@@ -45,81 +45,75 @@ def masks(seed: bytes, num_range: int, dimensions_list: Sequence[tuple[int, ...]
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
     source = Cipher(algorithms.AES(hashlib.sha256(seed + request).digest()), modes.CTR(bytes(16))).encryptor()
-    words = [np.frombuffer(source.update(bytes(4 * math.prod(shape))), "<u4") for shape in dimensions_list]
+    words = [np.frombuffer(source.update(bytes(8 * math.prod(shape))), "<u8") for shape in dimensions_list]
     pairs = zip(words, dimensions_list, strict=True)
     return [(values.astype(np.int64) & (num_range - 1)).reshape(shape) for values, shape in pairs]
 
 
 def strengthen(module: Any, request: bytes) -> Any:
-    """Make a module of Flower with the masks of this module, bound to a request."""
-    module.pseudo_rand_gen = partial(masks, request=request)
+    """Make a module of Flower with the masks of this module, bound to a request, and with its precision."""
+    module.pseudo_rand_gen, module.quantize = partial(masks, request=request), quantize
     return module
 
 
-def common(request: Mapping[str, Any]) -> bytes:
-    """Compute the SHA-256 of the part of a request that all sites share.
+def common(request: Mapping[str, Any], about: Mapping[str, Any], *, sums: bool) -> bytes:
+    """Compute the SHA-256 of the part of a request that all sites share, and of the scale of the samples (`about`).
 
-    It covers the values that the visits scatter, but not the client numbers and the rounds with which a visit starts, which
-    differ between the sites.
+    It covers the values that the visits scatter, but not the client numbers. The rounds with which visits start differ between
+    sites that missed rounds. For `sums`, they are covered: a server could choose them so that all sites but one send zeros.
     """
     shared = {name: value for name, value in request.items() if name != "visits"}
-    return hashlib.sha256(encode(shared | {"scattered": [visit[3] for visit in request["visits"]]})).digest()
+    shared |= {"scattered": [visit[3] for visit in request["visits"]], "scale": about.get("scale", "")}
+    if sums:
+        shared["base"] = [visit[1] for visit in request["visits"]]
+    return hashlib.sha256(encode(shared)).digest()
 
 
-# A sum is sent as three numbers, because a masked number has only 22 bits.
-PARTS, HALF = 3, STEPS // 2
-# Largest mean over a site's samples of a product of two features that can be masked.
-LARGEST_PRODUCT = 2.0**20
+# Largest mean over a site's samples of a product of two features that is masked without a cut.
+LARGEST_PRODUCT = 2.0**16
 
 
 def unit_of(samples: int) -> float:
-    """Compute the largest sum over a number of samples that can be masked."""
+    """Compute the largest sum over a number of samples that is masked without a cut."""
     return samples * LARGEST_PRODUCT
 
 
 def to_entries(sums: Mapping[str, torch.Tensor], unit: float) -> np.ndarray:
-    """Split sums into numbers (3 n,) within -1..1, in the order of the names; the first n are above 1 for sums above `unit`.
+    """Collect sums as a vector in units of `unit`, in the order of the names; larger ones are cut, NaN becomes 0.
 
-    Each number is a multiple of 2 / `STEPS`, which Flower does not round.
+    A refusal would tell the server how large a sum of this site is.
     """
-    rest = np.concatenate([np.asarray(sums[name], np.float64).ravel() for name in sorted(sums)] or [np.zeros(1)]) / unit
-    parts = []
-    for _ in range(PARTS):
-        parts.append(np.rint(rest * HALF) / HALF)
-        rest = (rest - parts[-1]) * HALF
-    return np.concatenate(parts)
+    values = [np.asarray(sums[name], np.float64).ravel() / unit for name in sorted(sums)] or [np.zeros(1)]
+    return np.clip(np.nan_to_num(np.concatenate(values), nan=0.0), -1, 1)
 
 
-def from_entries(mean: np.ndarray, count: int, shapes: Mapping[str, tuple[Any, ...]], unit: float) -> dict[str, torch.Tensor]:
-    """Restore the mean of the sums of sites from the mean of their entries.
+def from_entries(mean: np.ndarray, shapes: Mapping[str, tuple[Any, ...]], unit: float) -> dict[str, torch.Tensor]:
+    """Restore sums from a vector of `to_entries`, or their mean from the mean of such vectors.
 
     Parameters
     ----------
-    mean : (3 n,)
-    count : int
-        Number of sites.
+    mean : (n,)
     shapes : dict of str to tuple of int or str
         Shape of each sum. A single sum can have one unknown side, as text.
     unit : float
-        As for `to_entries`.
 
     Raises
     ------
     ValueError
         If the number of entries is another.
     """
-    total = np.zeros(len(mean) // PARTS)
-    for part in reversed(mean.reshape(PARTS, -1)):
-        total = (total + np.rint(part * (count * HALF))) / HALF
     names = sorted(shapes)
     sides = [tuple(-1 if isinstance(side, str) else side for side in shapes[name]) for name in names]
-    if len(names) == 1:
-        return {names[0]: torch.from_numpy(total.reshape(sides[0]) * (unit / count))}
-    ends = np.cumsum([math.prod(each) for each in sides])
-    if len(total) != (ends[-1] if names else 1):
+    ends = np.cumsum([abs(math.prod(each)) for each in sides]) if len(names) > 1 else np.array([len(mean)])
+    if len(mean) != (ends[-1] if names else 1):
         raise ValueError("the entries are not those of the sums")
-    parts = np.split(total * (unit / count), ends[:-1]) if names else []
-    return {name: torch.from_numpy(part.reshape(each)) for name, part, each in zip(names, parts, sides, strict=True)}
+    parts = np.split(mean * unit, ends[:-1])
+    return {name: torch.from_numpy(part.reshape(each)) for name, part, each in zip(names, parts, sides, strict=False)}
+
+
+def quantize(arrays: Sequence[np.ndarray], clip: float, steps: int) -> list[np.ndarray]:
+    """Convert numbers within -`clip`..`clip` to integers 0..`steps`; Flower's function is limited to 31 bits."""
+    return [np.rint((values + clip) * (steps / (2 * clip))).astype(np.int64) for values in arrays]
 
 
 def is_step(message: Any) -> bool:

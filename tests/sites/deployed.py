@@ -225,7 +225,7 @@ def write_keys(folder, count):
     return out
 
 
-def gather(updates, weights, requests, fails=()):
+def gather(updates, weights, requests, fails=(), sums=False):
     """Return `gather_sum` of nodes 10, 11, ... with these updates (K, n) and weights; numbers in `fails` fail."""
     app = ClientApp()
 
@@ -236,15 +236,17 @@ def gather(updates, weights, requests, fails=()):
         def update():
             if k in fails:
                 raise RuntimeError("samples")
-            return updates[k], k
+            return updates[k]
 
         try:
-            return secret.answer(received, context, update, secret.Terms(1.0, weights[k], float(max(weights))))
+            return secret.answer(
+                received, context, update, secret.Terms(1.0, weights[k], float(max(weights)), 1.0 if sums else None)
+            )
         except (RuntimeError, secret.Refused) as error:
             return Message(Error(code=0, reason=f"failed {type(error).__name__}"), reply_to=received)
 
     grid = Grid(app, {}, {10 + k: {"k": k} for k in range(len(updates))})
-    about = {"about": {}, "most": max(weights), "weighted": True, "clip": 1.0, "limit": None, "round": 0}
+    about = {"about": {}, "most": max(weights), "weighted": True, "sums": sums, "clip": 1.0, "limit": None, "round": 0}
     return gather_sum(grid, dict(zip(grid.nodes, requests, strict=True)), **about)
 
 

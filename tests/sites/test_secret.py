@@ -52,13 +52,13 @@ def test_sites_end_where_open_updates_do(place, tmp_path, capsys):
     plain, hidden, again = runs
     apart = (hidden.weights - plain.weights).abs().max().item()
     assert 0 < apart < 2 * STEP and not hidden.rejected and hidden.finished
-    # What is rounded how follows from the seed, the masks do not.
+    # The masks are drawn anew, and the mean is the same.
     assert torch.equal(hidden.weights, again.weights)
     assert [len(each) for each in masked] == [0, 3, 3]
     for one, other in zip(*masked[1:], strict=True):
         assert one.size == hidden.weights.numel() and (one == other).mean() < 0.01
-        # Uniform on 0..2^32 - 1, whose mean has a deviation of 2^32 / sqrt(12 n); unmasked all are below 2^22.
-        assert abs(one.mean() / 2**32 - 0.5) < 5 / np.sqrt(12 * one.size) and one.max() > 0.9 * 2**32
+        # Uniform on 0..2^62 - 1, whose mean has a deviation of 2^62 / sqrt(12 n); unmasked all are below 2^52.
+        assert abs(one.mean() / MODULUS - 0.5) < 5 / np.sqrt(12 * one.size) and one.max() > 0.9 * MODULUS
     assert hidden.traffic.bytes_up == sum(hidden.traffic.sent.values()) > 1.2 * plain.traffic.bytes_up > 0
     for k in range(3):
         left = ledger.read_ledger(str(tmp_path / f"hidden/memory-{k}/left.jsonl"))
@@ -69,41 +69,40 @@ def test_sites_end_where_open_updates_do(place, tmp_path, capsys):
 
 @pytest.mark.parametrize(("method", "model"), [("lda", "auto"), ("fedsums(passes=1, steps=2)", "fourier(features=20)")])
 def test_sums_of_sites_end_where_open_sums_do(method, model, place, tmp_path, capsys):
-    deployed = Deployed(place, tmp_path, method, rounds=1, model=model, precision="fp32", protect="secagg")
+    about = {"rounds": 1, "model": model, "precision": "fp32", "fraction": 0.1, "protect": "secagg"}
+    deployed = Deployed(place, tmp_path, method, **about)
     asked_before = deployed.stop_before_replies(12)
     with pytest.raises(KeyboardInterrupt):
         deployed.train()
     masked = listened(deployed.grid)
     run, plain = deployed.train(), deployed.simulated()  # a run that was stopped begins again
     assert run.finished and not run.rejected and len(asked_before) > 12
+    assert "fraction" not in capsys.readouterr().err  # sums are those of all sites
     np.testing.assert_allclose(run.weights, plain.weights, atol=1e-5 * plain.weights.abs().max())
-    assert len(masked) == 3 * len(plain.log) and max(values.max() for values in masked) > 0.9 * 2**32
-    assert all(abs(values.mean() / 2**32 - 0.5) < 5 / np.sqrt(12 * values.size) for values in masked)
+    assert len(masked) == 3 * len(plain.log) and max(values.max() for values in masked) > 0.9 * MODULUS
+    assert all(abs(values.mean() / MODULUS - 0.5) < 5 / np.sqrt(12 * values.size) for values in masked)
     # The same steps are refused if they are asked for openly, and sums of other sizes do not come back.
     step = request(deployed, importlib.import_module("fnlkit.methods.fedsums").reply_products, weights=torch.zeros(0))
     assert told(sent(deployed, step)) == "failed" and "not masked" in lines(deployed)[-1]["told"]["refused"]
 
 
-def test_a_sum_is_restored_from_its_parts_to_the_last_digits():
+def test_sums_are_restored_from_masked_entries():
     rng, unit = np.random.default_rng(0), unit_of(10_000)
-    sums = [{"a": torch.from_numpy(rng.normal(size=(3, 4)) * 10.0 ** rng.integers(-4, 9, (3, 4))),
+    sums = [{"a": torch.from_numpy(rng.normal(size=(3, 4)) * 10.0 ** rng.integers(-4, 8, (3, 4))),
              "b": torch.tensor([1e-3 * k, 5.0])} for k in range(5)]  # fmt: skip
-    entries = [to_entries(each, unit) for each in sums]
-    assert all((np.rint(each / STEP) * STEP == each).all() for each in entries)  # Flower rounds none of them
-    mean = from_entries(np.mean(entries, 0), 5, {"a": (3, 4), "b": (2,)}, unit)
-    for name, values in mean.items():
-        np.testing.assert_allclose(5 * values, sum(each[name].double() for each in sums), rtol=1e-9, atol=1e-6)
-    one = from_entries(entries[0][np.r_[:12, 14:26, 28:40]], 1, {"a": ("n", 4)}, unit)["a"]
-    np.testing.assert_allclose(one, sums[0]["a"], rtol=1e-9, atol=1e-6)
-    assert from_entries(to_entries({}, unit), 3, {}, unit) == {}
+    mean, inside, *_ = gather([to_entries(each, unit) for each in sums], [1] * 5, REQUESTS, sums=True)
+    for name, values in from_entries(mean.numpy(), {"a": (3, 4), "b": (2,)}, unit).items():
+        np.testing.assert_allclose(5 * values, sum(each[name].double() for each in sums), rtol=0, atol=2e-6)
+    alone = from_entries(to_entries({"a": sums[0]["a"]}, unit), {"a": ("n", 4)}, unit)
+    np.testing.assert_allclose(alone["a"], sums[0]["a"], rtol=1e-12)
+    assert len(inside) == 5 and from_entries(to_entries({}, unit), {}, unit) == {}
     with pytest.raises(ValueError, match="not those"):
-        from_entries(np.mean(entries, 0), 5, {"a": (3, 4), "b": (3,)}, unit)
-    terms = secret.Terms(1.0, 1, 1.0, unit)
-    for wrong in (2 * unit, float("nan")):
-        with pytest.raises(secret.AboveClip):
-            secret.must_be_within(secret.masked_values({"a": torch.tensor(wrong)}, {}, terms), terms)
+        from_entries(mean.numpy(), {"a": (3, 4), "b": (3,)}, unit)
+    # A refusal of large values would tell how large they are.
+    cut = to_entries({"a": torch.tensor([2 * unit, -np.inf, np.nan, 1.0])}, unit)
+    np.testing.assert_allclose(cut, [1, -1, 0, 1 / unit])
     with pytest.raises(secret.Refused):
-        secret.masked_values({"weights": torch.zeros(2)}, {"weights": torch.zeros(2)}, terms)
+        secret.masked_values({"weights": torch.zeros(2)}, {"weights": torch.zeros(2)}, secret.Terms(1.0, 1, 1.0, unit))
 
 
 REQUESTS = [{"weights": torch.zeros(2), "visits": [[10 + k, -1, -1, {}]]} for k in range(5)]

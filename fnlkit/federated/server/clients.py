@@ -230,7 +230,9 @@ class Clients(Records):
         del replies  # most of a round's memory
         if admitted.long:
             self.note(f"an update more than {self.max_update_ratio:g} times as long as usual was rejected (`max_update_ratio`)")
-        accepted = self.refuse(ask.round, ask.ids, admitted.reasons, optional=ask.optional)
+        # Masks of sums cancel only among sites with equal memory, and a site that misses a round has an earlier one.
+        least = 1.0 if isinstance(ask.protection, MaskedSums) else None
+        accepted = self.refuse(ask.round, ask.ids, admitted.reasons, optional=ask.optional, least=least)
         names = list(admitted.replies[accepted[0]]) if accepted else []
         values = {name: [admitted.replies[j][name] for j in accepted] for name in names if name != "weights"}
         values |= {name: [sum_of(parts)] for name, parts in values.items() if self._sum_only(name)}
@@ -304,7 +306,9 @@ class Clients(Records):
         sent = (self.sends or {}).get(name)
         return sent is not None and sent.sum_only
 
-    def refuse(self, round: int, ids: np.ndarray, reasons: list[str | None], *, optional: bool = False) -> list[int]:
+    def refuse(
+        self, round: int, ids: np.ndarray, reasons: list[str | None], *, optional: bool = False, least: float | None = None
+    ) -> list[int]:
         """Reject clients of a round: record the reasons, undo their visits, and return the positions of the others.
 
         Parameters
@@ -315,6 +319,8 @@ class Clients(Records):
             None for an accepted client.
         optional : bool
             As for `round`.
+        least : float, optional
+            In place of `min_replies`.
 
         Raises
         ------
@@ -328,7 +334,8 @@ class Clients(Records):
                 self._reject(round, client, reason)
         # A weight is refused after the reply was logged.
         counts = len(ids), len(accepted), self.log[:round]
-        if not optional and admission.too_few(*counts, self.min_replies, len(self), self.rejected):
+        least = self.min_replies if least is None else least
+        if not optional and admission.too_few(*counts, least, len(self), self.rejected):
             raise admission.to_error(round, ids.tolist(), reasons)
         return accepted
 

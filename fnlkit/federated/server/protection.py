@@ -42,7 +42,7 @@ def secagg(*, clip: Positive = Secret.clip) -> Secret:
     ----------
     clip : float > 0
         The largest absolute value of an update's entry; a site with a larger entry is dropped from the round. Entries are
-        rounded to multiples of clip / 2^21.  Sums, for example of `fedsums`, have other limits (docs/deployment-protection.md).
+        rounded to multiples of clip / 2^51.  Sums have another limit (docs/deployment-protection.md).
     """
     return Secret(clip)
 

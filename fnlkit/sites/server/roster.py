@@ -331,12 +331,12 @@ class Roster:
         """
         if not hasattr(self.transport, "sum_secretly"):
             return "`protect='secagg'` runs over Flower only"
-        outcome = self.transport.sum_secretly(requests, about=self.about, most=self.most, **how)
+        outcome = self.transport.sum_secretly(requests, about=self.about, most=self.most, sums=shapes is not None, **how)
         if shapes is None or isinstance(outcome, str) or outcome[0] is None:
             return outcome
         mean, inside, failed, sent = outcome
         try:
-            return from_entries(mean.numpy(), len(inside), shapes, unit_of(self.most)), inside, failed, sent
+            return from_entries(mean.numpy(), shapes, unit_of(self.most)), inside, failed, sent
         except ValueError:  # the sites sent sums of other shapes
             return None, [], {node: Failure("reply", "ValueError") for node in requests}, sent
 

@@ -79,6 +79,7 @@ def gather_sum(
     about: Mapping[str, Any],
     most: int,
     weighted: bool,
+    sums: bool,
     clip: float,
     limit: float | None,
     round: int,
@@ -99,6 +100,8 @@ def gather_sum(
         Largest number of samples of a site.
     weighted : bool
         Whether sites are weighted by their numbers of samples.
+    sums : bool
+        Whether the sites mask sums instead of updates.
     clip : float
         Largest allowed entry of an update.
     limit : float or None
@@ -110,7 +113,7 @@ def gather_sum(
     if not FEWEST <= len(requests) <= MOST:
         return f"{len(requests)} sites are connected; `protect='secagg'` requires {FEWEST} to {MOST}"
     largest = float(most) if weighted else 1.0
-    request = common(next(iter(requests.values())))
+    request = common(next(iter(requests.values())), about, sums=sums)
     flower = strengthen(api.secagg_workflow(), request)
     shares = len(requests)
     workflow = flower.SecAggPlusWorkflow(1.0, shares // 2 + 1, max_weight=float(largest), clipping_range=float(clip),

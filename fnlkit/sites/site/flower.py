@@ -36,11 +36,10 @@ def client_app() -> Any:
                 return messages.reply_to(message, door.answer(messages.bytes_of(message) or b"\0"))
 
             def masked(site: Any, asked: Any) -> tuple[dict[str, Any], Any]:
-                def update() -> Any:
-                    values = secret.masked_values(door.visit(site, asked), asked, site.secret)
-                    return values, secret.rounding(asked["seed"], asked["round"], site.client.id)
+                def visit() -> Any:
+                    return secret.masked_values(door.visit(site, asked), asked, site.secret)
 
-                reply = secret.answer(message, context, update, site.secret)
+                reply = secret.answer(message, context, visit, site.secret)
                 return secret.summarize_records(reply.content), reply
 
             line, reply = door.respond(messages.bytes_of(message), masked)

@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from fnlkit.artifacts.message import decode
+from fnlkit.artifacts.message import about_of, decode
 from fnlkit.federated.engines.flower import messages
-from fnlkit.kernels.streams import stream
 from fnlkit.sites.secret import CONFIGS, FEWEST, MODULUS, MOST, STEPS, byte_strings, common, strengthen, to_entries
 
 
@@ -20,7 +19,7 @@ class Refused(Exception):
 
 
 class AboveClip(Refused):
-    """Error: an update has an entry above `clip` or a NaN entry, or a sum is too large."""
+    """Error: an update has an entry above `clip` or a NaN entry."""
 
 
 class Failed(Exception):
@@ -41,7 +40,7 @@ class Terms(NamedTuple):
     largest : float
         Largest weight that any site can have.
     unit : float or None
-        Largest sum, if the site sends nothing but sums; None if it sends updates.
+        Largest sum that is not cut, if the site sends nothing but sums; None if it sends updates.
     """
 
     clip: float
@@ -61,15 +60,15 @@ def masked_values(arrays: Mapping[str, torch.Tensor], asked: Mapping[str, Any], 
     return (arrays["weights"].double() - asked["weights"].double()).numpy()
 
 
-def answer(message: Any, context: Any, update: Callable[[], tuple[np.ndarray, int]], terms: Terms | None) -> Any:
+def answer(message: Any, context: Any, visit: Callable[[], np.ndarray], terms: Terms | None) -> Any:
     """Answer a step of the protocol.
 
     Parameters
     ----------
     message, context : Flower's
         The context contains the site's memory between the steps and stays on the site.
-    update : callable () -> (float64 array (P + Q,), seed)
-        Visits the client. Called only in the third step.
+    visit : callable () -> float64 array (n,)
+        Visits the client; the values to mask. Called only in the third step.
     terms : Terms
 
     Raises
@@ -83,13 +82,15 @@ def answer(message: Any, context: Any, update: Callable[[], tuple[np.ndarray, in
         raise Refused("this project masks no updates")
     config = dict(message.content.config_records[CONFIGS])
     _check(config, terms)
-    request = common(decode(messages.bytes_of(message))) if config.get("stage") == "collect_masked_vectors" else b""
+    request = b""
+    if config.get("stage") == "collect_masked_vectors":
+        data = messages.bytes_of(message)
+        request = common(decode(data), about_of(data), sums=terms.unit is not None)
     mod = strengthen(api.secagg_mod(), request).secaggplus_mod
 
     def mask(message: Any, context: Any) -> Any:
-        values, seed = update()
+        values = visit()
         must_be_within(values, terms)
-        np.random.seed(seed)  # noqa: NPY002 - the generator with which Flower rounds
         result = api.FitRes(api.Status(api.Code.OK, ""), api.ndarrays_to_parameters([values]), terms.weight, {})
         return api.Message(api.fitres_to_recorddict(result, False), reply_to=message)
 
@@ -97,10 +98,9 @@ def answer(message: Any, context: Any, update: Callable[[], tuple[np.ndarray, in
 
 
 def must_be_within(values: np.ndarray, terms: Terms) -> None:
-    """Raise AboveClip if an entry to mask is above the agreed `clip`, or NaN."""
+    """Raise AboveClip if an entry of an update is above the agreed `clip`, or NaN."""
     if not np.abs(values).max(initial=0) <= terms.clip:
-        what = "the update has an entry" if terms.unit is None else "a sum is too large; scale the samples: an entry is"
-        raise AboveClip(f"{what} above the agreed clip")
+        raise AboveClip("the update has an entry above the agreed clip")
 
 
 def _check(config, terms):
@@ -121,11 +121,6 @@ def _check(config, terms):
         active, dead = set(config["active_nids"]), set(config["dead_nids"])
         if len(active) < FEWEST or active & dead:
             raise Refused("the server requests a sum of too few clients, or both masks of one client")
-
-
-def rounding(seed: int, round: int, client: int) -> int:
-    """Derive the seed for the rounding of a client's update."""
-    return int(stream(seed, "secagg", round, client).integers(2**32))
 
 
 def summarize_records(records: Mapping[str, Any]) -> dict[str, Any]:

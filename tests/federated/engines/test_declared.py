@@ -9,6 +9,7 @@ from fnlkit.artifacts.run import Run
 from fnlkit.core import Sent, registry
 from fnlkit.core.declarations import parse_replies
 from fnlkit.federated import engines
+from fnlkit.federated.client.failure import Failure
 from fnlkit.federated.client.training import Fit
 from fnlkit.federated.server.clients import TooManyLost
 from tests.commands import fnlkit, refuse_call, succeed
@@ -72,6 +73,23 @@ def test_under_protection_nothing_leaves_but_protected_sums_on_every_engine(fede
         fed.rollback()
     refuse_call("`protect` secagg", registry.optimizer("fedavg", FIT).round, fed, IDS, model)
     fed.rollback()
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_round_of_masked_sums_needs_all_clients(lost, monkeypatch):
+    """Without `min_replies`: a client that misses a round has another memory, and its masks no longer cancel."""
+    fed, model = toy("sequential", network=mlp, count=6, min_replies=0.0)
+    fed.sends, fed.protect = {"mean": Sent("sum", "once", (), summed=True, sum_only=True)}, "secagg"
+
+    def run_secretly(ask, protection):
+        assert protection.shapes == {"mean": ()}
+        return [Failure("silent", "")] * lost + [{"mean": torch.tensor(2.0)}] * (4 - lost), 0
+
+    monkeypatch.setattr(fed.engine, "run_secretly", run_secretly)
+    if lost:
+        refuse_call("1 of 4 replies", fed.round, IDS, model, tell_mean, expect=("mean",), error=TooManyLost)
+    else:
+        assert fed.round(IDS, model, tell_mean, expect=("mean",))["mean"].tolist() == [8]
 
 
 OWN = """
