@@ -301,14 +301,14 @@ def first_suspects(
     score, flagged, guess = (np.asarray(federation.extra[PREFIX + n]) for n in ("issue_score", "flagged", "suggested_label"))
     from fnlkit.audits.page import view
 
-    names, whole, out = list(map(str, dataset.class_names)), federation.whole().clients, {}
+    names, whole, suspects = list(map(str, dataset.class_names)), federation.whole().clients, {}
     for row in sites:
         held = np.asarray(whole[row.client])
         held = held[flagged[held]]
         chosen = held[np.argsort(-score[held], kind="stable")][:most] if row.noisier else []
         labels = [{"given": names[federation.given[i]], "suggested": names[guess[i]]} for i in chosen]
-        out[row.site] = [view(dataset, i) | one for i, one in zip(chosen, labels, strict=True)]
-    return {site: views for site, views in out.items() if views}
+        suspects[row.site] = [view(dataset, i) | label for i, label in zip(chosen, labels, strict=True)]
+    return {site: views for site, views in suspects.items() if views}
 
 
 def page(facts: dict[str, Any], judged: str = "judged.npz", suspects: dict[str, Any] | None = None) -> str:

@@ -110,13 +110,13 @@ def npy(path: Path, *, where: Path, of_site: bool = False) -> Dataset:
     return _name_arrays(path, arrays, npy_files, where, of_site)
 
 
-def _name_arrays(path, arrays, found, where, of_site):
+def _name_arrays(path, arrays, array_files, where, of_site):
     try:
         data = from_arrays(str(path), _rename(arrays), of_site=of_site)
     except InputError as error:
         raise InputError(f"{display_path(path)}: {error}") from error
     if any(isinstance(array, Rows) for array in arrays.values()):
-        data.remember = partial(cache_json, files=found, where=where)
+        data.remember = partial(cache_json, files=array_files, where=where)
     return data
 
 
@@ -575,7 +575,7 @@ def _can_be_sites(parts):
 
     It contains only folders, without samples, and some of their sub-folders share names.
     """
-    first = [child for child in _folders(parts[0])]
+    first = _folders(parts[0])
     if any(f.is_file() and kind_of(f) for child in first for f in child.iterdir()):
         return False
     below = [child.name for home in first for child in _folders(home)]

@@ -145,8 +145,8 @@ def embedding_rows(
     if not isinstance(embeddings, Rows):
         embeddings = np.ascontiguousarray(embeddings)
     if embeddings.ndim != 2 or len(embeddings) != len(federation.given) or embeddings.dtype.kind not in "fiub":
-        found = f"{embeddings.shape} of type {embeddings.dtype}"
-        raise InputError(f"the embeddings are {found}; expected one vector of numbers for {len(federation.given):,} samples")
+        form = f"{embeddings.shape} of type {embeddings.dtype}"
+        raise InputError(f"the embeddings are {form}; expected one vector of numbers for {len(federation.given):,} samples")
     if embeddings.dtype != np.float32:
         embeddings = Changed(embeddings, _singles) if isinstance(embeddings, Rows) else _singles(embeddings)
     return embeddings, note
