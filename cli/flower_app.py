@@ -116,16 +116,17 @@ def command(
         console().print(printable(f"{note[0].upper()}{note[1:]}."), style="dim", soft_wrap=True)
     agreed = agreed_tasks(project, Settings(**given))
     first = next((task for task in _FIRST if task in agreed and (task != "audit" or sites >= FEWEST)), agreed[0])
-    for text in _describe_files(files, folder, known if place else (), demo, first):
+    for text in _describe_files(files, folder, known if place else (), demo, first, options["protect"] != "none"):
         console().print(printable(text), style="dim", soft_wrap=True)
 
 
-def _describe_files(files, folder, sites, demo, task):
+def _describe_files(files, folder, sites, demo, task, masked):
     """Yield lines that name the written files and the next step."""
     yield from (f"wrote {path}" for path in files)
     run = f"fnlkit sites run {folder} --task {task} {_FIRST[task]}"
     if not sites:
-        yield f"next, by mail: {run} --folder mail; over Flower: write the project again with --address HOST"
+        by_mail = "" if masked and task == "train" else f"next, by mail: {run} --folder mail; "
+        yield f"{by_mail}over Flower: write the project again with --address HOST"
         return
     yield f"wrote {folder}/coordinator: certificates and start.sh, for this machine only"
     yield f"wrote {folder}/sites/NAME: send each site its folder: {list_names(sites)}"

@@ -88,7 +88,8 @@ def check(data: str, folder: str, leave_out: str, as_json: bool) -> None:
         for line in _describe(description):
             out_console().print(line)
     rows = preview.list_replies(data, site["agreed"], leave_out or site["leave_out"], site["memory"])
-    requests = [row for task in preview.agreed_tasks(site["agreed"]) for row in steps.table(task)]
+    tasks = preview.agreed_tasks(site["agreed"])
+    requests = [row for task in tasks for row in steps.table(task)]
     if as_json:
         answered = [{"task": row.task, "step": row.step, "replies": row.replies, "requests": row.requests,
                      "fewest": row.fewest, "limits": row.limits, "noise": row.noise, "once": row.once}
@@ -100,6 +101,8 @@ def check(data: str, folder: str, leave_out: str, as_json: bool) -> None:
     always = "the client number, the number of samples, the version of fnlkit and codes of failures"
     out_console().print(f"The data fit the project. These replies can leave this machine, in addition to {always}:")
     out_console().print(Table("task", "reply", "bytes at most", "when", "content", rows=cells))
+    if any(task.name == "train" and task.plan.protection is not None for task in tasks):
+        out_console().print("Replies of train leave masked: the server receives only their mean over at least three sites.")
     out_console().print("The site answers these requests, for this agreement and in these numbers, and refuses all others:")
     out_console().print(Table(*steps.TITLES, rows=[row.cells for row in requests]))
 

@@ -164,10 +164,16 @@ class Plan:
             return
         if reason := self.unprotected_reason:
             raise InputError(f"{self.settings.protect}: {reason}; omit `protect`", parameter="protect")
+        if self.criterion is not None:
+            raise InputError(
+                f"{self.settings.select}: the clients would send counts that `protect` does not cover; omit `select`",
+                parameter="select",
+            )
         if cohort < 3:
+            remedy = "at least three are required" if self.sends_sums else "raise `fraction` so that a round has at least three"
             raise InputError(
                 f"{self.settings.protect}: a round has {cohort} clients, and each of two clients can compute the "
-                "other's update from the sum; raise `fraction` so that a round has at least three",
+                f"other's reply from the sum; {remedy}",
                 parameter="protect",
             )
 
@@ -198,7 +204,7 @@ class Plan:
     @property
     def sends_sums(self) -> bool:
         """Whether the method sends sums and no update, so that `protect` masks its sums."""
-        return "linear" in self.needs and only_sums(self.sends)
+        return "linear" in self.needs and only_sums(self.method.sends)
 
     def cohort_of(self, clients: int) -> int:
         """Number of clients in a round."""
@@ -237,11 +243,6 @@ class Plan:
             )
         if rule is None:
             return
-        if self.protection is not None:
-            raise InputError(
-                f"{settings.select}: the clients would send counts that `protect` does not cover; omit `select`",
-                parameter="select",
-            )
         if evaluated is None:  # a site without held-out samples refuses the run
             return
         if not evaluated:

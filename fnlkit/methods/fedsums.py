@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import numpy as np
 
 from fnlkit.core.declarations import Sent, method
-from fnlkit.core.errors import InputError
+from fnlkit.core.errors import InputError, WorkStopped
 from fnlkit.core.parameters import Automatic, Count, Positive, Range, check_arguments
 from fnlkit.evidence import label_model as noise
 from fnlkit.evidence.gaussian import gaussian_head, symmetric, triangle
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 # Largest standard deviation of a constant input, in units of its mean (at least 1).
 CONSTANT = 1e-5
+# Largest error of a count of samples that rounding explains, as a share.
+COUNTED = 1e-3
 # Mean squared length of a sample, without the constant feature.
 LENGTH = 32
 # Added to each variance of the Gaussian classifier, in units of the mean variance.
@@ -91,6 +93,7 @@ def reply_products(client, model, received):
 def project_samples(client, model, received):
     """Store the projection, and reply products of features and sums by given class, of both halves of the samples."""
     client.kept.clear()  # of an earlier run that did not end
+    client.state.clear()
     half = _halves(client)
     client.state |= {"order": np.argsort(half, kind="stable"), "first": (half == 0).sum(), "axes": np.asarray(received["axes"])}
     client.state |= {name: received[name] for name in ("angles",) if name in received}
@@ -260,6 +263,9 @@ class Sums:
         self.classes, self.replies = clients.classes, None
         self.sides = {"halves": 2}
         wide, angles = symmetric(self._ask(reply_products, "wide_products")[0]), {}
+        samples = float(clients.sizes[self.replies.ids].sum())
+        if abs(wide[-1, -1] - samples) > COUNTED * samples:
+            raise WorkStopped(f"the clients have {samples:,.0f} samples, and their sums count {wide[-1, -1]:,.0f}")
         scale = _standardize(wide)
         if model.cosines:
             scale /= np.sqrt(max(1, np.count_nonzero(scale)))  # two samples have the mean squared distance 2

@@ -86,8 +86,10 @@ def describe(dataset: "Dataset", settings: Settings, *, backbone: str = "", scal
 
 
 def _head_of(settings, dataset, needs, encoded):
-    """Choose the network of a method that computes a linear head, which all sites must know."""
+    """Choose the network of a method that computes a linear head, so that all sites have the same."""
     model = solved.linear_network(settings.model, settings.method, None)
+    if model != settings.model:
+        raise InputError(f"{settings.model}: {settings.method} computes a linear head; omit the network", parameter="model")
     if model != "auto":
         return model
     return "mlp(hidden=[])" if encoded else solved.choose_features(dataset, len(dataset.x_train), needs)

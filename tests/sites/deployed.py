@@ -24,6 +24,7 @@ from flwr.app import Error, Message, RecordDict  # noqa: E402
 from flwr.clientapp import ClientApp  # noqa: E402
 
 from fnlkit.sites import flower  # noqa: E402
+from fnlkit.sites.secret import CONFIGS  # noqa: E402
 from fnlkit.sites.server import tasks  # noqa: E402
 from fnlkit.sites.server.flower import FlowerTransport  # noqa: E402
 from fnlkit.sites.server.secret import gather_sum  # noqa: E402
@@ -226,12 +227,14 @@ def write_keys(folder, count):
 
 
 def gather(updates, weights, requests, fails=(), sums=False):
-    """Return `gather_sum` of nodes 10, 11, ... with these updates (K, n) and weights; numbers in `fails` fail."""
+    """Return `gather_sum` of nodes 10, 11, ... with these updates (K, n) and weights; in `fails` are k, or (k, stage)."""
     app = ClientApp()
 
     @app.train()
     def part(received, context):
-        k = context.node_config["k"]
+        k, stage = context.node_config["k"], received.content.config_records[CONFIGS]["stage"]
+        if (k, stage) in fails:
+            return Message(Error(code=0, reason="failed OSError"), reply_to=received)
 
         def update():
             if k in fails:

@@ -241,13 +241,15 @@ def test_a_site_answers_no_request_of_a_site_with_a_longer_name(tmp_path):
         ("--sites 5 --task train", "--task train -o run.pt"),
         ("--sites 2 --task evaluate", "--task evaluate --run run.pt -o evaluate.json"),
         ("--sites 5 --scale sites", "--task scale -o scale.json"),
-        ("--sites 5 --protect secagg --fraction 1", "--task train -o run.pt"),
     ],
 )
 def test_the_next_command_is_of_an_agreed_task(options, step, tmp_path):
     EXAMPLE.main(tmp_path, 50)
     made = fnlkit(f"flower-app project --dataset public.csv {options}", tmp_path)
     assert f"fnlkit sites run project {step} --folder mail" in made.stderr
+    masked = fnlkit("flower-app masked --dataset public.csv --sites 5 --protect secagg --fraction 1", tmp_path)
+    assert "--folder" not in masked.stderr  # masks need Flower
+    assert "over Flower only" in fnlkit("sites run masked --task train --folder mail -o r.pt", tmp_path, ends=2).stderr
     assert "--sums-delta" in fnlkit("flower-app p --dataset digits --sites 3 --sums-delta 1e-6", tmp_path, ends=2).stderr
     (tmp_path / "s.json").write_text('{"kind": "fnlkit.sites/1", "task": "scale"}')  # without its values
     refused = fnlkit("sites run project --task audit --scale s.json --folder mail -o a.json", tmp_path, ends=2).stderr

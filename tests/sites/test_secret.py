@@ -123,6 +123,15 @@ def test_secure_mean_of_the_remaining_sites():
     assert mean is None  # the sum of two updates would reveal each to the other client
 
 
+@pytest.mark.parametrize("stage", ["setup", "share_keys", "collect_masked_vectors", "unmask"])
+def test_a_site_that_is_lost_in_any_stage_costs_its_update_only(stage):
+    updates = np.random.default_rng(0).uniform(-1, 1, (5, 30))
+    mean, inside, failed, _ = gather(updates, [1] * 5, REQUESTS, [(1, stage)])
+    there = [k for k in range(5) if k != 1 or stage == "unmask"]
+    assert sorted(inside) == [10 + k for k in there] and set(failed) == {11}
+    np.testing.assert_allclose(mean, updates[there].mean(0), atol=1e-12)
+
+
 def test_two_means_reveal_the_site_that_only_one_contains():
     """A limit that docs/deployment-protection.md states: the difference of two sums is the update of a site."""
     updates, weights = np.random.default_rng(0).uniform(-1, 1, (5, 30)), [7, 100, 30, 31, 10]
@@ -187,6 +196,7 @@ def test_an_update_that_is_too_long_or_weighs_too_much_stays():
     ({"fraction": 0.5}, "`fraction`"), ({"method": "fedem"}, "no protection masks them"),
     ({"method": "fedsums", "model": "auto", "protect": "none"}, "add `protect='secagg'`"),
     ({"method": "fedsums", "model": "auto", "protect": "secagg(clip=2)"}, "`clip` limits updates"),
+    ({"method": "fedsums"}, "omit the network"), ({"method": "fedsums", "model": "auto", "select": "label-wave"}, "`select`"),
     ({"aggregator": "median"}, "compares the clients' models"), ({"optimizer": "scaffold"}, "reads each client's model"),
 ])  # fmt: skip
 def test_what_needs_single_replies_is_refused_before_a_project_is_written(more, why, place, tmp_path):

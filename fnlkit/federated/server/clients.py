@@ -261,8 +261,10 @@ class Clients(Records):
         """Mask the replies of a protected method that sends nothing but sums."""
         if not self.protect or ask.protection is not None or not only_sums(self.sends):
             return ask
-        sides, names = admission.sides_of(self) | ask.sides, sorted({*(ask.expect or ())} & {*self.sends})
-        return replace(ask, protection=MaskedSums({name: self.sends[name].sides(**sides) for name in names}))
+        sides = admission.sides_of(self) | ask.sides
+        names = [ask.expect] if isinstance(ask.expect, str) else sorted(ask.expect or ())
+        shapes = {name: self.sends[name].sides(**sides) for name in names if name in self.sends}
+        return replace(ask, protection=MaskedSums(shapes))
 
     def survey(
         self, model: Model, step: Callable[..., Any], name: str, *, broadcast: dict[str, Any] | None = None

@@ -329,8 +329,6 @@ class Roster:
         shapes : dict of str to tuple, or None
             Of the sums, whose mean is then a dict of arrays. None for updates.
         """
-        if not hasattr(self.transport, "sum_secretly"):
-            return "`protect='secagg'` runs over Flower only"
         outcome = self.transport.sum_secretly(requests, about=self.about, most=self.most, sums=shapes is not None, **how)
         if shapes is None or isinstance(outcome, str) or outcome[0] is None:
             return outcome

@@ -122,8 +122,11 @@ def gather_sum(
     try:
         if workflow.setup_stage(replies, outcome, state):
             state.nid_to_fitins = {node: messages.record(encode(visit, about)) for node, visit in requests.items()}
-            steps = workflow.share_keys_stage, workflow.collect_masked_vectors_stage, workflow.unmask_stage
-            all(step(replies, outcome, state) for step in steps)
+            going = workflow.share_keys_stage(replies, outcome, state)
+            # No mask of a site that was lost until here is in the sum, and no site has a share of it.
+            state.sampled_node_ids = set(state.active_node_ids)
+            for stage in (workflow.collect_masked_vectors_stage, workflow.unmask_stage):
+                going = going and stage(replies, outcome, state)
     except Exception as error:  # noqa: BLE001 - Flower's parsers raise any error on a reply that violates the protocol
         return None, [], {node: Failure("failed", type(error).__name__) for node in requests} | replies.failures, replies.bytes
     mean = None if outcome.mean is None else torch.from_numpy(np.array(outcome.mean))
