@@ -32,7 +32,7 @@ def describe(artifact: Artifact, source: str = "-", digest: str | None = None) -
     """
     facts = {
         "kind": artifact.kind,
-        **_progress(artifact),
+        **progress(artifact),
         "sha256": digest or files.digest(artifact),
         "checked": not any(isinstance(value, large.Head) for value in artifact.arrays.values()),
         "arrays": {
@@ -125,13 +125,13 @@ def _sides(shape):
 
 def _state(artifact):
     """Write the rounds of a run and whether it is finished, as text."""
-    if not (progress := _progress(artifact)):
+    if not (facts := progress(artifact)):
         return ""
     steps = _steps(artifact)
     parameters = steps[-1].get("parameters", {}) if steps and isinstance(steps[-1], dict) else {}
     method = f", method {parameters['method']}" if isinstance(parameters, dict) and "method" in parameters else ""
-    rounds = "{rounds_done:,} of {rounds_planned:,} rounds".format(**progress)
-    return f"{method}, {rounds}" + ("" if progress["finished"] else ", not finished; continue with train --resume")
+    rounds = "{rounds_done:,} of {rounds_planned:,} rounds".format(**facts)
+    return f"{method}, {rounds}" + ("" if facts["finished"] else ", not finished; continue with train --resume")
 
 
 def _steps(artifact):
@@ -164,8 +164,8 @@ def _body(artifact):
     return json.loads(_values(artifact.arrays.get("body")).tobytes())
 
 
-def _progress(artifact):
-    """Whether a run is finished, and its rounds; {} for another file."""
+def progress(artifact: Artifact) -> dict[str, Any]:
+    """Read whether a run is finished, and its rounds; {} for another file."""
     if not artifact.kind.startswith("fnlkit.run/"):
         return {}
     try:

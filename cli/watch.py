@@ -11,7 +11,8 @@ from contextlib import nullcontext, suppress
 
 import click
 
-from fnlkit.artifacts import files
+from fnlkit.artifacts import files, large
+from fnlkit.cli.artifact_tables import progress
 from fnlkit.cli.plumbing import caution, out_console, printable, suggest
 from fnlkit.core.errors import InputError
 
@@ -46,10 +47,11 @@ def command(metrics: str, every: float, once: bool) -> None:
             time.sleep(every if going else 0)
     run = metrics.removesuffix(".metrics.jsonl") + ".pt"
     if not _is_running(metrics) and os.path.isfile(run):
-        if any(stage == "final" for stage, *_ in _rows(metrics)):
-            suggest("evaluate", run)
-        else:
-            caution(f"the run is not finished; repeat its command with --resume {shlex.quote(run)}")
+        with suppress(InputError):  # another file, or a damaged one
+            if (facts := progress(large.heads(run)[0])) and facts["finished"]:
+                suggest("evaluate", run)
+            elif facts:
+                caution(f"the run is not finished; repeat its command with --resume {shlex.quote(run)}")
 
 
 def _is_running(path):

@@ -178,6 +178,8 @@ def test_an_unfinished_run_is_named(noisy, tmp_path):
     assert "accuracy" in tested and "accuracy" not in untested
     refuse("fnlkit evaluate a.pt --by method", tmp_path, "not finished: a.pt; groups need finished runs")
     assert "2 of 5 rounds, not finished; continue with train --resume" in fnlkit("fnlkit info a.pt", tmp_path).stdout
+    watched = succeed("fnlkit watch a.metrics.jsonl", tmp_path).stderr
+    assert watched == "the run is not finished; repeat its command with --resume a.pt\n"
     facts = json.loads(fnlkit("fnlkit info a.pt --json", tmp_path).stdout)
     assert (facts["finished"], facts["rounds_done"], facts["rounds_planned"]) == (False, 2, 5)
 
