@@ -13,8 +13,8 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-LIMITS = {"fnlkit and cli": 45_225, "tests": 27_070, "benchmarks": 5_000}
-OTHERS = {"words of pages": 43_070, "tracked files": 920, "imports between packages": 108, "benchmark programs": 28}
+LIMITS = {"fnlkit and cli": 45_280, "tests": 27_100, "benchmarks": 5_000}
+OTHERS = {"words of pages": 43_100, "tracked files": 920, "imports between packages": 108, "benchmark programs": 28}
 
 
 def count_code_lines(source):

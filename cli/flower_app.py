@@ -30,14 +30,9 @@ _OF_PROJECT = ("open_tasks", "backbone", "scaling", "wait", "timeout", "max_samp
               help="Time that the server waits for all sites before the run fails.")  # fmt: skip
 @click.option("--client-timeout", "timeout", type=click.FloatRange(min=1), default=600.0, show_default=True, metavar="SECONDS",
               help="Time limit of a site per round; then the round continues without the site.")  # fmt: skip
-@click.option(
-    "--max-samples",
-    type=click.IntRange(min=1),
-    default=10_000,
-    show_default=True,
-    metavar="N",
-    help="Largest number of samples of a site; a site that states more is refused.",
-)
+@click.option("--max-samples", type=click.IntRange(min=1), default=10_000, show_default=True, metavar="N",
+              help="Largest number of samples of a site; a site that states more is refused. A smaller limit makes "
+              "--protect secagg more precise.")  # fmt: skip
 @click.option("--key", "keys", multiple=True, metavar="FILE",
               help="Public key of a site (site.key.pub). Repeat it for each site in the order of the client numbers; each "
               "number then requires this key.")  # fmt: skip

@@ -43,7 +43,7 @@ def gradient(x: np.ndarray, head: np.ndarray, labels: np.ndarray, likely: np.nda
             p[labels[block], np.arange(p.shape[1])] -= 1
         else:
             q = p * likely[:, block]
-            q /= q.sum(0)
+            q /= np.maximum(q.sum(0), 1e-30)
             p -= q
         total += (p @ x[block]).T
     return total

@@ -63,6 +63,7 @@ class Block:
     y: np.ndarray
     classes: int
     inputs: Scaling
+    largest: float = math.inf
     rows: dict[str, Any] = field(default_factory=dict)
     state: dict[str, Any] = field(default_factory=dict)
     kept: dict[str, Any] = field(default_factory=dict)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import numpy as np
 
-from fnlkit.core.declarations import Sent, method
+from fnlkit.core.declarations import Sent, declare, method
 from fnlkit.core.errors import InputError, WorkStopped
 from fnlkit.core.parameters import Automatic, Count, Positive, Range, check_arguments
 from fnlkit.evidence import label_model as noise
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from fnlkit.federated.types import Clients, Model
 
 # Largest standard deviation of a constant input, in units of its mean (at least 1).
-CONSTANT = 1e-5
+CONSTANT = 1e-4
+# Largest number that a client receives.
+LARGEST_NUMBER = 1e9
 # Largest error of a count of samples that rounding explains, as a share.
 COUNTED = 1e-3
 # Mean squared length of a sample, without the constant feature.
@@ -81,6 +83,7 @@ WHOLE_FIT = Fit(WHOLE, False)
 # A server of real sites may request these sums, but only masked ones (`Sent.sum_only`).
 def reply_products(client, model, received):
     """Reply the sum of products of the inputs and 1, and of the cosines of the angles if they are received."""
+    _must_be_numbers(received)
     x = _inputs(client, received.get("angles"))
     shift = x.sum(0) / np.float32(max(1, len(x)))
     x = x - shift  # sums of squares in float32 would hide a small variance beside a large mean
@@ -92,6 +95,7 @@ def reply_products(client, model, received):
 
 def project_samples(client, model, received):
     """Store the projection, and reply products of features and sums by given class, of both halves of the samples."""
+    _must_be_numbers(received)
     client.kept.clear()  # of an earlier run that did not end
     client.state.clear()
     half = _halves(client)
@@ -104,6 +108,7 @@ def project_samples(client, model, received):
     return {"products": products, "class_features": client.state["sums"]}
 
 
+@declare(choices={"temperatures": (TEMPERATURES, (1.0,))})
 def reply_likelihoods(client, model, received, *, fits, temperatures, held_out=False):
     """Reply the log-likelihood of the given labels for each fit and temperature, on its samples or on all others."""
     fits = _fits(client, received, fits)
@@ -165,10 +170,15 @@ def keep_labels(client, model, received, *, fits, right=False):
 def _inputs(client, angles=None):
     """Append 1 to the inputs: (n, D + 1) float32."""
     x = np.asarray(client.inputs.plain(client.x).reshape(len(client), -1), np.float32)
-    x = np.concatenate([x, np.ones((len(x), 1), np.float32)], 1)
+    x = np.concatenate([_cut(client, x), np.ones((len(x), 1), np.float32)], 1)
     if angles is not None and angles.shape[1] > MOST_COSINES:
         raise InputError(f"received {angles.shape[1]:,} angles; at most {MOST_COSINES:,} are possible")
     return x if angles is None else np.concatenate([np.cos(x @ np.asarray(angles)), x], 1)
+
+
+def _cut(client, x):
+    """Cut inputs or features to the range of the client."""
+    return x if client.largest == np.inf else np.clip(x, -client.largest, client.largest)
 
 
 def _halves(client):
@@ -184,7 +194,7 @@ def _samples(client, part):
     """Collect features (n, m), given labels (n,) and owner (n,) of a half or of all samples, in the order of the halves."""
     if (kept := client.kept.get("samples")) is None:
         order, x = _remembered(client, "order"), _inputs(client, client.state.get("angles")) @ _remembered(client, "axes")
-        x = np.concatenate([x[order], np.ones((len(x), 1), np.float32)], 1)
+        x = np.concatenate([_cut(client, x)[order], np.ones((len(x), 1), np.float32)], 1)
         kept = client.kept["samples"] = x, np.asarray(client.given)[order], client.owner[order]
     first = int(client.state["first"])
     rows = {0: slice(first), 1: slice(first, None), WHOLE: slice(None)}[part]
@@ -197,6 +207,8 @@ def _known_matrices(client, received, i, fit, part):
     if "counts" not in received:
         return noise.first_matrix(client.classes).astype(np.float32)[:, y], np.float32(0)
     counts = np.asarray(received["counts"])[i]
+    if counts.min() < 0 or counts.sum() <= 0:
+        raise InputError("the received counts are negative or zero")
     key, stamp = f"matrices of {fit} in {part}", counts.tobytes()
     if client.kept.get(key, (None,))[0] != stamp:
         right, by_class = (_remembered(client, f"{name}/{fit}") for name in ("right", "by_class"))
@@ -222,8 +234,16 @@ def _remembered(client, name, default=None):
     return value if value is None else np.asarray(value)
 
 
+def _must_be_numbers(received):
+    """Raise InputError for received arrays with which a sum could be NaN or infinite."""
+    for name, values in received.items():
+        if not (np.abs(np.asarray(values)) <= LARGEST_NUMBER).all():
+            raise InputError(f"the received {name} are no numbers up to {LARGEST_NUMBER:g}")
+
+
 def _fits(client, received, pairs):
     """Read the Fits of a request, in which they are pairs; an error if the received heads do not belong to them."""
+    _must_be_numbers(received)
     features, shape = client.state.get("axes"), tuple(received["heads"].shape)
     if features is not None and shape != (len(pairs), features.shape[1] + 1, client.classes):
         raise InputError(f"the received heads are {shape}, and this client has {features.shape[1]} features")
@@ -307,8 +327,8 @@ class Sums:
             for _ in range(EM_STEPS):
                 changes = self._ask(partial(infer_labels, fits=fits), "counts", "class_features", heads=heads, **known)
                 counts, sums = counts + changes[0], sums + changes[1]
-                known = {"counts": counts}
-        return counts
+                known = {"counts": np.maximum(counts, 0)}  # rounding, and noise on masked sums
+        return known["counts"]
 
     def fit_heads(self, fits, steps, ridge, **known):
         """Fit the heads (fits, m, C) that make the given labels most likely; without counts, all labels are right."""

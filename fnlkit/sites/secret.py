@@ -50,39 +50,43 @@ def masks(seed: bytes, num_range: int, dimensions_list: Sequence[tuple[int, ...]
     return [(values.astype(np.int64) & (num_range - 1)).reshape(shape) for values, shape in pairs]
 
 
-def strengthen(module: Any, request: bytes) -> Any:
+def strengthen(module: Any, request: str) -> Any:
     """Make a module of Flower with the masks of this module, bound to a request, and with its precision."""
-    module.pseudo_rand_gen, module.quantize = partial(masks, request=request), quantize
+    module.pseudo_rand_gen, module.quantize = partial(masks, request=bytes.fromhex(request)), quantize
     return module
 
 
-def common(request: Mapping[str, Any], about: Mapping[str, Any], *, sums: bool) -> bytes:
-    """Compute the SHA-256 of the part of a request that all sites share, and of the scale of the samples (`about`).
+def common(request: Mapping[str, Any], about: Mapping[str, Any], history: str | None) -> str:
+    """Compute the SHA-256 of what all sites share in a request, in hexadecimal digits.
 
-    It covers the values that the visits scatter, but not the client numbers. The rounds with which visits start differ between
-    sites that missed rounds. For `sums`, they are covered: a server could choose them so that all sites but one send zeros.
+    It covers the values that the visits scatter and the scale of the samples, but not the client numbers.
+
+    Parameters
+    ----------
+    request : dict
+        As returned by fnlkit.federated.engines.flower.visits.request.
+    about : dict
+        Facts of the message.
+    history : str or None
+        Of sums, the digest of the round with whose memory the visits begin, "" without a memory: sites with another memory
+        could reply zeros.  None for updates, since sites that missed rounds have other memories.
     """
     shared = {name: value for name, value in request.items() if name != "visits"}
-    shared |= {"scattered": [visit[3] for visit in request["visits"]], "scale": about.get("scale", "")}
-    if sums:
-        shared["base"] = [visit[1] for visit in request["visits"]]
-    return hashlib.sha256(encode(shared)).digest()
+    shared |= {"scattered": [visit[3] for visit in request["visits"]], "scale": about.get("scale", ""), "history": history}
+    return hashlib.sha256(encode(shared)).hexdigest()
 
 
-# Largest mean over a site's samples of a product of two features that is masked without a cut.
-LARGEST_PRODUCT = 2.0**16
+# Largest input and feature of a sample at a site that masks sums; larger ones are cut, sample by sample.
+LARGEST = 64.0
 
 
 def unit_of(samples: int) -> float:
-    """Compute the largest sum over a number of samples that is masked without a cut."""
-    return samples * LARGEST_PRODUCT
+    """Compute the largest sum over a number of samples."""
+    return samples * LARGEST**2
 
 
 def to_entries(sums: Mapping[str, torch.Tensor], unit: float) -> np.ndarray:
-    """Collect sums as a vector in units of `unit`, in the order of the names; larger ones are cut, NaN becomes 0.
-
-    A refusal would tell the server how large a sum of this site is.
-    """
+    """Collect sums as a vector within -1..1, in units of `unit` and in the order of the names."""
     values = [np.asarray(sums[name], np.float64).ravel() / unit for name in sorted(sums)] or [np.zeros(1)]
     return np.clip(np.nan_to_num(np.concatenate(values), nan=0.0), -1, 1)
 

@@ -149,8 +149,8 @@ class Deployed(DeployedProject):
         common = {"rounds": 4, "fraction": 1.0, "epochs": 1, "batch_size": 16, "model": "mlp(hidden=8)", "precision": "fp64"}
         self.place, paths = place, [place / f"{CANARY}-{k}.npz" for k in range(3)]
         data = datasets.load(str(place / "server.npz"))
-        fields = {name: settings.pop(name) for name in [*settings] if name in ("open_tasks", "scaling")}
-        super().__init__(folder, data, Settings(method=method, **(common | settings)), paths, max_samples=60, **fields)
+        fields = {name: settings.pop(name) for name in [*settings] if name in ("open_tasks", "scaling", "max_samples")}
+        super().__init__(folder, data, Settings(method=method, **(common | settings)), paths, **({"max_samples": 60} | fields))
         self.options |= {"server_data": str(place / "server.npz"), "output": str(self.folder / "run.pt")}
 
     def simulated(self, held_out=False):
@@ -226,8 +226,11 @@ def write_keys(folder, count):
     return out
 
 
-def gather(updates, weights, requests, fails=(), sums=False):
-    """Return `gather_sum` of nodes 10, 11, ... with these updates (K, n) and weights; in `fails` are k, or (k, stage)."""
+def gather(updates, weights, requests, fails=(), folder=None, history=""):
+    """Return `gather_sum` of nodes 10, 11, ... with these updates (K, n) and weights; in `fails` are k, or (k, stage).
+
+    With a folder for the histories of the nodes, the updates are entries of sums.
+    """
     app = ClientApp()
 
     @app.train()
@@ -241,16 +244,16 @@ def gather(updates, weights, requests, fails=(), sums=False):
                 raise RuntimeError("samples")
             return updates[k]
 
+        terms = secret.Terms(1.0, weights[k], float(max(weights)), 1.0 if folder else None, len(updates))
+        record = secret.History(str(folder / f"{k}.json")) if folder else None
         try:
-            return secret.answer(
-                received, context, update, secret.Terms(1.0, weights[k], float(max(weights)), 1.0 if sums else None)
-            )
+            return secret.answer(received, context, update, terms, record)
         except (RuntimeError, secret.Refused) as error:
             return Message(Error(code=0, reason=f"failed {type(error).__name__}"), reply_to=received)
 
     grid = Grid(app, {}, {10 + k: {"k": k} for k in range(len(updates))})
-    about = {"about": {}, "most": max(weights), "weighted": True, "sums": sums, "clip": 1.0, "limit": None, "round": 0}
-    return gather_sum(grid, dict(zip(grid.nodes, requests, strict=True)), **about)
+    about = {"about": {}, "most": max(weights), "weighted": True, "clip": 1.0, "limit": None, "round": 0}
+    return gather_sum(grid, dict(zip(grid.nodes, requests, strict=False)), history=history if folder else None, **about)
 
 
 # ---- single messages

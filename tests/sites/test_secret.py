@@ -21,7 +21,7 @@ from flwr.supercore.primitives.asymmetric import generate_key_pairs  # noqa: E40
 from flwr.supercore.task_identity import TaskIdentity  # noqa: E402
 
 from fnlkit.federated.server.clients import TooManyLost  # noqa: E402
-from fnlkit.sites.secret import MODULUS, STEPS, from_entries, masks, to_entries, unit_of  # noqa: E402
+from fnlkit.sites.secret import MODULUS, STEPS, common, from_entries, masks, to_entries, unit_of  # noqa: E402
 from fnlkit.sites.site import secret  # noqa: E402
 from tests.sites.deployed import CANARY, Deployed, gather, lines, request, sent, told  # noqa: E402
 
@@ -69,7 +69,7 @@ def test_sites_end_where_open_updates_do(place, tmp_path, capsys):
 
 @pytest.mark.parametrize(("method", "model"), [("lda", "auto"), ("fedsums(passes=1, steps=2)", "fourier(features=20)")])
 def test_sums_of_sites_end_where_open_sums_do(method, model, place, tmp_path, capsys):
-    about = {"rounds": 1, "model": model, "precision": "fp32", "fraction": 0.1, "protect": "secagg"}
+    about = {"rounds": 1, "model": model, "precision": "fp32", "fraction": 0.1, "protect": "secagg", "max_samples": 10_000}
     deployed = Deployed(place, tmp_path, method, **about)
     asked_before = deployed.stop_before_replies(12)
     with pytest.raises(KeyboardInterrupt):
@@ -78,7 +78,7 @@ def test_sums_of_sites_end_where_open_sums_do(method, model, place, tmp_path, ca
     run, plain = deployed.train(), deployed.simulated()  # a run that was stopped begins again
     assert run.finished and not run.rejected and len(asked_before) > 12
     assert "fraction" not in capsys.readouterr().err  # sums are those of all sites
-    np.testing.assert_allclose(run.weights, plain.weights, atol=1e-5 * plain.weights.abs().max())
+    np.testing.assert_allclose(run.weights, plain.weights, atol=1e-4 * plain.weights.abs().max())
     assert len(masked) == 3 * len(plain.log) and max(values.max() for values in masked) > 0.9 * MODULUS
     assert all(abs(values.mean() / MODULUS - 0.5) < 5 / np.sqrt(12 * values.size) for values in masked)
     # The same steps are refused if they are asked for openly, and sums of other sizes do not come back.
@@ -86,11 +86,11 @@ def test_sums_of_sites_end_where_open_sums_do(method, model, place, tmp_path, ca
     assert told(sent(deployed, step)) == "failed" and "not masked" in lines(deployed)[-1]["told"]["refused"]
 
 
-def test_sums_are_restored_from_masked_entries():
+def test_sums_are_restored_from_masked_entries(tmp_path):
     rng, unit = np.random.default_rng(0), unit_of(10_000)
-    sums = [{"a": torch.from_numpy(rng.normal(size=(3, 4)) * 10.0 ** rng.integers(-4, 8, (3, 4))),
+    sums = [{"a": torch.from_numpy(rng.normal(size=(3, 4)) * 10.0 ** rng.integers(-4, 6, (3, 4))),
              "b": torch.tensor([1e-3 * k, 5.0])} for k in range(5)]  # fmt: skip
-    mean, inside, *_ = gather([to_entries(each, unit) for each in sums], [1] * 5, REQUESTS, sums=True)
+    mean, inside, *_ = gather([to_entries(each, unit) for each in sums], [1] * 5, REQUESTS, folder=tmp_path)
     for name, values in from_entries(mean.numpy(), {"a": (3, 4), "b": (2,)}, unit).items():
         np.testing.assert_allclose(5 * values, sum(each[name].double() for each in sums), rtol=0, atol=2e-6)
     alone = from_entries(to_entries({"a": sums[0]["a"]}, unit), {"a": ("n", 4)}, unit)
@@ -98,14 +98,13 @@ def test_sums_are_restored_from_masked_entries():
     assert len(inside) == 5 and from_entries(to_entries({}, unit), {}, unit) == {}
     with pytest.raises(ValueError, match="not those"):
         from_entries(mean.numpy(), {"a": (3, 4), "b": (3,)}, unit)
-    # A refusal of large values would tell how large they are.
     cut = to_entries({"a": torch.tensor([2 * unit, -np.inf, np.nan, 1.0])}, unit)
     np.testing.assert_allclose(cut, [1, -1, 0, 1 / unit])
     with pytest.raises(secret.Refused):
         secret.masked_values({"weights": torch.zeros(2)}, {"weights": torch.zeros(2)}, secret.Terms(1.0, 1, 1.0, unit))
 
 
-REQUESTS = [{"weights": torch.zeros(2), "visits": [[10 + k, -1, -1, {}]]} for k in range(5)]
+REQUESTS = [{"run": "a", "round": 0, "weights": torch.zeros(2), "visits": [[10 + k, -1, -1, {}]]} for k in range(7)]
 
 
 def test_secure_mean_of_the_remaining_sites():
@@ -124,12 +123,33 @@ def test_secure_mean_of_the_remaining_sites():
 
 
 @pytest.mark.parametrize("stage", ["setup", "share_keys", "collect_masked_vectors", "unmask"])
-def test_a_site_that_is_lost_in_any_stage_costs_its_update_only(stage):
-    updates = np.random.default_rng(0).uniform(-1, 1, (5, 30))
-    mean, inside, failed, _ = gather(updates, [1] * 5, REQUESTS, [(1, stage)])
-    there = [k for k in range(5) if k != 1 or stage == "unmask"]
-    assert sorted(inside) == [10 + k for k in there] and set(failed) == {11}
-    np.testing.assert_allclose(mean, updates[there].mean(0), atol=1e-12)
+def test_a_site_that_is_lost_in_any_stage_costs_its_update_only(stage, tmp_path):
+    updates = np.random.default_rng(0).uniform(-1, 1, (7, 30))
+    for more in (), (2,):  # a second site is lost later
+        mean, inside, failed, _ = gather(updates, [1] * 7, REQUESTS, [(1, stage), *more])
+        there = [k for k in range(7) if k not in more and (k != 1 or stage == "unmask")]
+        assert sorted(inside) == [10 + k for k in there] and set(failed) == {11, *(10 + k for k in more)}
+        np.testing.assert_allclose(mean, updates[there].mean(0), atol=1e-12)
+    # The difference of the sums of all and of all but one would be the sum of a site.
+    assert (gather(updates, [1] * 7, REQUESTS, [(1, stage)], folder=tmp_path)[0] is None) == (stage != "unmask")
+
+
+def test_masks_of_sums_cancel_only_among_sites_with_one_history(tmp_path):
+    """A server could ask some sites so that their next replies are zero, and read the sum of the others."""
+    updates = np.random.default_rng(0).uniform(-1, 1, (3, 30))
+    first, second = ([{"run": "a", "round": r, "weights": torch.zeros(2), "visits": [[10 + k, r - 1, -1, {}]]}
+                      for k in range(3)] for r in (0, 1))  # fmt: skip
+    mean, *_ = gather(updates, [1] * 3, first, folder=tmp_path)
+    np.testing.assert_allclose(mean, updates.mean(0), atol=1e-12)
+    history = common(first[0], {}, "")
+    mean, *_ = gather(updates, [1] * 3, second, folder=tmp_path, history=history)
+    np.testing.assert_allclose(mean, updates.mean(0), atol=1e-12)
+    mean, _, failed, _ = gather(updates, [1] * 3, second, folder=tmp_path, history=history)  # not the last round any more
+    assert mean is None and {failure.name for failure in failed.values()} == {"Refused"}
+    odd = [first[0], first[1] | {"weights": torch.ones(2)}, first[2]]
+    for requests in odd, second:  # the second round of sites that were asked for different things
+        mean, *_ = gather(updates, [1] * 3, requests, folder=tmp_path, history=history if requests is second else "")
+        assert np.abs(mean.numpy() - updates.mean(0)).max() > 1
 
 
 def test_two_means_reveal_the_site_that_only_one_contains():
@@ -164,6 +184,17 @@ TERMS = secret.Terms(1.0, 5, 1.0)
 def test_a_site_refuses_requests_that_reveal_more(config):
     refuse_call("", secret.answer, *asked(config), None, TERMS, error=secret.Refused)
     assert secret.answer(*asked(SETUP), None, TERMS).content["secaggplus_configs"].keys() == {"pk1", "pk2"}
+
+
+@pytest.mark.parametrize("config", [
+    SETUP | {"share_num": 4, "sample_num": 4}, {"stage": "share_keys"} | {str(k): [b"a", b"b"] for k in range(4)},
+    {"stage": "unmask", "active_nids": [1, 2, 3, 4], "dead_nids": [5]},
+    {"stage": "unmask", "active_nids": [1, 2, 3, 4], "dead_nids": []},
+])  # fmt: skip
+def test_masked_sums_are_those_of_all_sites(config):
+    terms = secret.Terms(1.0, 1, 1.0, 1.0, sites=5)
+    refuse_call("all sites", secret.answer, *asked(config), None, terms, error=secret.Refused)
+    assert secret.answer(*asked(SETUP), None, terms).content["secaggplus_configs"].keys() == {"pk1", "pk2"}
 
 
 def test_masks_hang_on_all_of_their_seed():

@@ -1,5 +1,6 @@
 """Clients with private samples, labels and memory; inputs of client steps and losses."""
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -77,6 +78,8 @@ class Client:
         Rows ``input/...`` that are in `rows` only during a visit.
     dropped : set of str
         Names of `parts` that a step has deleted permanently.
+    largest : float
+        Largest input and feature that enters a sum; larger ones are cut.  Infinity where sums are not masked.
     kept : dict
         Values that steps can compute again; neither saved nor restored.
     held_out : (Part, int64 Tensor (m,)) or None
@@ -99,6 +102,7 @@ class Client:
     parts: dict[str, Any] = field(default_factory=dict)
     dropped: set[str] = field(default_factory=set)
     held_out: Any = None
+    largest: float = math.inf
     kept: dict[str, Any] = field(default_factory=dict, repr=False)
     _x: Any = field(default=None, repr=False)
     _visited: bool = field(default=False, repr=False)

@@ -10,8 +10,9 @@ from fnlkit.artifacts.display import plain
 from fnlkit.core.errors import WorkStopped
 from fnlkit.federated.client.failure import CODES, Failure
 from fnlkit.federated.engines.flower.messages import LATE
+from fnlkit.federated.engines.flower.notebook import NEVER
 from fnlkit.sites.message_files import failure_in
-from fnlkit.sites.secret import from_entries, unit_of
+from fnlkit.sites.secret import common, from_entries, unit_of
 
 if TYPE_CHECKING:
     from fnlkit.sites.project import Project, Task
@@ -101,6 +102,7 @@ class Roster:
         self._said: set[Any] = set()
         self._awaited: set[Any] = set()
         self._look = 0.0
+        self._last_masked = ""
         self._keys: dict[Any, str] = {}
         agreed = agreed or about
         self.about: dict[str, Any] = {"agreement": agreed.digest, "task": task.name, "scale": scale}
@@ -329,9 +331,16 @@ class Roster:
         shapes : dict of str to tuple, or None
             Of the sums, whose mean is then a dict of arrays. None for updates.
         """
-        outcome = self.transport.sum_secretly(requests, about=self.about, most=self.most, sums=shapes is not None, **how)
-        if shapes is None or isinstance(outcome, str) or outcome[0] is None:
+        if shapes is None:
+            return self.transport.sum_secretly(requests, about=self.about, most=self.most, history=None, **how)
+        if lost := [client for client in range(self.count) if self.nodes.get(client) not in requests]:
+            return f"masked sums need all sites, and client {lost[0]} is not connected"
+        first = next(iter(requests.values()))
+        history = "" if first["visits"][0][1] == NEVER else self._last_masked
+        outcome = self.transport.sum_secretly(requests, about=self.about, most=self.most, history=history, **how)
+        if isinstance(outcome, str) or outcome[0] is None:
             return outcome
+        self._last_masked = common(first, self.about, history)
         mean, inside, failed, sent = outcome
         try:
             return from_entries(mean.numpy(), shapes, unit_of(self.most)), inside, failed, sent

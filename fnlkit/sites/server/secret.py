@@ -79,7 +79,7 @@ def gather_sum(
     about: Mapping[str, Any],
     most: int,
     weighted: bool,
-    sums: bool,
+    history: str | None,
     clip: float,
     limit: float | None,
     round: int,
@@ -100,8 +100,8 @@ def gather_sum(
         Largest number of samples of a site.
     weighted : bool
         Whether sites are weighted by their numbers of samples.
-    sums : bool
-        Whether the sites mask sums instead of updates.
+    history : str or None
+        As for fnlkit.sites.secret.common. Sums are those of all sites, or there is no mean.
     clip : float
         Largest allowed entry of an update.
     limit : float or None
@@ -113,7 +113,7 @@ def gather_sum(
     if not FEWEST <= len(requests) <= MOST:
         return f"{len(requests)} sites are connected; `protect='secagg'` requires {FEWEST} to {MOST}"
     largest = float(most) if weighted else 1.0
-    request = common(next(iter(requests.values())), about, sums=sums)
+    request = common(next(iter(requests.values())), about, history)
     flower = strengthen(api.secagg_workflow(), request)
     shares = len(requests)
     workflow = flower.SecAggPlusWorkflow(1.0, shares // 2 + 1, max_weight=float(largest), clipping_range=float(clip),
@@ -124,9 +124,11 @@ def gather_sum(
             state.nid_to_fitins = {node: messages.record(encode(visit, about)) for node, visit in requests.items()}
             going = workflow.share_keys_stage(replies, outcome, state)
             # No mask of a site that was lost until here is in the sum, and no site has a share of it.
-            state.sampled_node_ids = set(state.active_node_ids)
+            there = state.sampled_node_ids = set(state.active_node_ids)
+            state.nid_to_neighbours = {node: near & there for node, near in state.nid_to_neighbours.items()}
             for stage in (workflow.collect_masked_vectors_stage, workflow.unmask_stage):
-                going = going and stage(replies, outcome, state)
+                complete = history is None or len(state.active_node_ids) == len(requests)
+                going = going and complete and stage(replies, outcome, state)
     except Exception as error:  # noqa: BLE001 - Flower's parsers raise any error on a reply that violates the protocol
         return None, [], {node: Failure("failed", type(error).__name__) for node in requests} | replies.failures, replies.bytes
     mean = None if outcome.mean is None else torch.from_numpy(np.array(outcome.mean))

@@ -136,7 +136,7 @@ def conduct(transport: Any, project: "Project", options: Options, folder: str | 
     """
     task, output = prepare(project, options), options.output
     if task.name == "train" and task.plan.protection is not None and not hasattr(transport, "sum_secretly"):
-        raise InputError("`protect='secagg'` runs over Flower only; write the project with --address HOST")
+        raise InputError("`protect='secagg'` runs over Flower only; write the project again with `address`")
     beside = folder or f"{output}.steps"
     with lock_output(output), torch_threads(), contextlib.nullcontext() if folder else _naming_errors():
         os.makedirs(beside, exist_ok=True)

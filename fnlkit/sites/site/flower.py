@@ -1,5 +1,6 @@
 """Transport over Flower at a site: a SuperNode, whose messages go through the door."""
 
+import os
 from functools import lru_cache
 from typing import Any
 
@@ -39,7 +40,9 @@ def client_app() -> Any:
                 def visit() -> Any:
                     return secret.masked_values(door.visit(site, asked), asked, site.secret)
 
-                reply = secret.answer(message, context, visit, site.secret)
+                sums = site.secret is not None and site.secret.unit is not None
+                history = secret.History(os.path.join(door.place.memory, "masked.json")) if sums else None
+                reply = secret.answer(message, context, visit, site.secret, history)
                 return secret.summarize_records(reply.content), reply
 
             line, reply = door.respond(messages.bytes_of(message), masked)

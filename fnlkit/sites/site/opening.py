@@ -20,7 +20,7 @@ from fnlkit.federated.server.protection import Secret
 from fnlkit.sites import project, scale
 from fnlkit.sites.network import network_of
 from fnlkit.sites.samples import load_for_task
-from fnlkit.sites.secret import unit_of
+from fnlkit.sites.secret import LARGEST, unit_of
 from fnlkit.sites.site import replies, steps
 from fnlkit.sites.site.budgets import Budgets, LabelReleases, digest
 from fnlkit.sites.site.labels import keep_judgment, labels_of
@@ -159,6 +159,8 @@ def open_site(place: Place, agreed: project.Project, name: str, scale_text: str 
             "agree on `select='label-wave'`",
             parameter="select",
         )
+    if name == "train" and plan.sends_sums:
+        client.largest = LARGEST
     if name == "train" and "secret" in plan.needs:  # drawn at the site: the server has the seed
         client.secret = read_or_draw(os.path.join(place.memory, "privacy.key"))
     network = nothing().network if name in ("audit", scale.TASK) else network_of(task, shape)
@@ -177,7 +179,7 @@ def _terms(task, samples):
     if not isinstance(protection, Secret):
         return None
     if task.plan.sends_sums:
-        return Terms(protection.clip, 1, 1.0, unit_of(task.project.max_samples))
+        return Terms(protection.clip, 1, 1.0, unit_of(task.project.max_samples), task.project.sites)
     uniform = task.plan.make_optimizer().uniform_weights
     return Terms(protection.clip, 1 if uniform else samples, 1.0 if uniform else float(task.project.max_samples))
 

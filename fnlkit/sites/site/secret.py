@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
+from fnlkit.artifacts import files, saving
 from fnlkit.artifacts.message import about_of, decode
+from fnlkit.core.errors import InputError
 from fnlkit.federated.engines.flower import messages
+from fnlkit.federated.engines.flower.notebook import NEVER
 from fnlkit.sites.secret import CONFIGS, FEWEST, MODULUS, MOST, STEPS, byte_strings, common, strengthen, to_entries
 
 
 class Refused(Exception):
     """Error: a site refuses a request. The reason contains no value of the samples."""
+
+
+# Standard deviation of the noise on sums: four levels, so that the sum tells nothing about their rounding.
+NOISE = 8 / STEPS
 
 
 class AboveClip(Refused):
@@ -40,27 +48,69 @@ class Terms(NamedTuple):
     largest : float
         Largest weight that any site can have.
     unit : float or None
-        Largest sum that is not cut, if the site sends nothing but sums; None if it sends updates.
+        Largest sum, if the site sends nothing but sums; None if it sends updates.
+    sites : int
+        Number of sites whose sums are masked together: all of the project.
     """
 
     clip: float
     weight: int
     largest: float
     unit: float | None = None
+    sites: int = 0
+
+
+class History:
+    """Digest of the last request that a site answered with masked sums, in a file.
+
+    Parameters
+    ----------
+    path : str
+    """
+
+    def __init__(self, path: str):
+        self.path = path
+
+    def before(self, run: object, base: object) -> str:
+        """Digest of the round with whose memory a visit begins; "" without a memory.
+
+        Raises
+        ------
+        Refused
+            If it is not the last round of the run that the site answered.
+        """
+        if base == NEVER:
+            return ""
+        try:
+            known = json.loads(files.read_text(self.path))
+        except (InputError, ValueError):
+            known = {}
+        if not isinstance(known, dict) or [run, base] != [known.get("run"), known.get("round")]:
+            raise Refused("the visit would begin with another memory than that of the last round")
+        return str(known["digest"])
+
+    def add(self, run: str, round: int, digest: str) -> None:
+        saving.write_bytes([json.dumps({"run": run, "round": round, "digest": digest}).encode()], self.path)
 
 
 def masked_values(arrays: Mapping[str, torch.Tensor], asked: Mapping[str, Any], terms: Terms) -> np.ndarray:
-    """Collect what a site masks of a visit: the update (P + Q,) float64, or the entries of its sums."""
+    """Collect what a site masks of a visit: the update (P + Q,) float64, or the entries of its sums with noise.
+
+    The noise hides on which side of a level the sum of the site is.
+    """
     if terms.unit is not None:
         if "weights" in arrays:
             raise Refused("it asks for more than masked sums")
-        return to_entries(arrays, terms.unit)
+        entries = to_entries(arrays, terms.unit)
+        return np.clip(entries + np.random.default_rng().normal(0, NOISE, entries.shape), -1, 1)
     if set(arrays) != {"weights"}:
         raise Refused("it asks for more than masked weights")
     return (arrays["weights"].double() - asked["weights"].double()).numpy()
 
 
-def answer(message: Any, context: Any, visit: Callable[[], np.ndarray], terms: Terms | None) -> Any:
+def answer(
+    message: Any, context: Any, visit: Callable[[], np.ndarray], terms: Terms | None, history: History | None = None
+) -> Any:
     """Answer a step of the protocol.
 
     Parameters
@@ -70,6 +120,8 @@ def answer(message: Any, context: Any, visit: Callable[[], np.ndarray], terms: T
     visit : callable () -> float64 array (n,)
         Visits the client; the values to mask. Called only in the third step.
     terms : Terms
+    history : History, optional
+        Of masked sums.
 
     Raises
     ------
@@ -82,15 +134,19 @@ def answer(message: Any, context: Any, visit: Callable[[], np.ndarray], terms: T
         raise Refused("this project masks no updates")
     config = dict(message.content.config_records[CONFIGS])
     _check(config, terms)
-    request = b""
+    asked, digest = {}, ""
     if config.get("stage") == "collect_masked_vectors":
         data = messages.bytes_of(message)
-        request = common(decode(data), about_of(data), sums=terms.unit is not None)
-    mod = strengthen(api.secagg_mod(), request).secaggplus_mod
+        asked = decode(data)
+        before = None if history is None else history.before(asked["run"], asked["visits"][0][1])
+        digest = common(asked, about_of(data), before)
+    mod = strengthen(api.secagg_mod(), digest).secaggplus_mod
 
     def mask(message: Any, context: Any) -> Any:
         values = visit()
         must_be_within(values, terms)
+        if history:
+            history.add(asked["run"], asked["round"], digest)
         result = api.FitRes(api.Status(api.Code.OK, ""), api.ndarrays_to_parameters([values]), terms.weight, {})
         return api.Message(api.fitres_to_recorddict(result, False), reply_to=message)
 
@@ -115,6 +171,11 @@ def _check(config, terms):
         limits = config.get("clipping_range"), config.get("max_weight")
         if limits != (terms.clip, terms.largest):
             raise Refused(f"clip and largest weight are {limits}; this site agreed to {(terms.clip, terms.largest)}")
+    if terms.unit is not None:  # the difference of two sums would be the sum of a site
+        counted = {"setup": lambda: (config["share_num"], config["sample_num"]), "share_keys": lambda: (len(config) - 1,),
+                   "unmask": lambda: (len(config["active_nids"]), terms.sites - len(config["dead_nids"]))}  # fmt: skip
+        if stage in counted and set(counted[stage]()) != {terms.sites}:
+            raise Refused("masked sums are those of all sites")
     if stage == "share_keys" and len(config) - 1 < FEWEST:
         raise Refused("too few clients would hide each other")
     if stage == "unmask":
