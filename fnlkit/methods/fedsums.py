@@ -5,6 +5,7 @@ CVPR 2025 (`ridge`) and Guan et al., FedCGS, AAAI 2025 (`lda`), and assumes righ
 of Dawid, Skene 1979, with a Gaussian classifier in place of class shares.
 """
 
+import logging
 from collections.abc import Callable, Generator
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -178,7 +179,10 @@ def _inputs(client, angles=None):
 
 def _cut(client, x):
     """Cut inputs or features to the range of the client."""
-    return x if client.largest == np.inf else np.clip(x, -client.largest, client.largest)
+    if client.largest == np.inf or not (np.abs(x) > client.largest).any():
+        return x
+    logging.getLogger(__name__).warning("inputs or features above %g are cut; scale the samples", client.largest)
+    return np.clip(x, -client.largest, client.largest)
 
 
 def _halves(client):

@@ -25,6 +25,7 @@ _WORDS = {
     "died": "its worker process died {name} times",
     "late": "did not answer within {name} s",
     "silent": "its node did not reply",
+    "others": "its sums were not read, because another site was lost",
     "undeclared": "its reply has names or values that the method does not declare",
     "setup": "its site cannot be opened: {name}",
     "terms": "its site did not agree to these settings (differs: {name})",

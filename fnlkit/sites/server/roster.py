@@ -338,10 +338,12 @@ class Roster:
         first = next(iter(requests.values()))
         history = "" if first["visits"][0][1] == NEVER else self._last_masked
         outcome = self.transport.sum_secretly(requests, about=self.about, most=self.most, history=history, **how)
-        if isinstance(outcome, str) or outcome[0] is None:
+        if isinstance(outcome, str):
             return outcome
-        self._last_masked = common(first, self.about, history)
         mean, inside, failed, sent = outcome
+        if mean is None:
+            return None, [], {node: Failure("others", "") for node in requests if failed} | failed, sent
+        self._last_masked = common(first, self.about, history)
         try:
             return from_entries(mean.numpy(), shapes, unit_of(self.most)), inside, failed, sent
         except ValueError:  # the sites sent sums of other shapes
