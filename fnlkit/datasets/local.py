@@ -258,7 +258,7 @@ def _fields_of(arrays, part, size, needed=("site", "ids", "groups")):
         if name in (key, "x", "y", "votes"):
             continue
         near = part == "train" and size <= 2 * value.size < 4 * size
-        near |= value.ndim == 2 and len(value) == size and value.dtype.kind != "f"
+        near |= value.ndim == 2 and len(value) == size and value.dtype.kind != "f" and name.lower() in NAMES
         if value.shape in ((size,), (size, 1)):
             fields[name] = value.reshape(-1)
         elif name.lower() in ("site", "ids", *NAMES, *DOUBTFUL) and (near or name in needed):

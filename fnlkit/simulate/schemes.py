@@ -5,6 +5,7 @@ client's samples. `fnlkit.simulate.partitioning` repeats a random draw, then sor
 """
 
 from collections.abc import Mapping
+from numbers import Real
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -302,10 +303,11 @@ def by_field(
     if name not in fields:
         raise InputError(f"the data set has no field {name!r}; it has: {list_names(fields) or 'none'}")
     cells = np.asarray(fields[name])
-    if cells.dtype.kind == "O":  # of Python, which can contain None and NA beside texts
-        cells = np.array(as_texts(cells))
-        if absent := np.flatnonzero(cells == "").tolist():
-            raise InputError(f"field {name!r} is missing for sample {absent[0]} and {len(absent) - 1:,} more; leave them out")
+    if cells.dtype.kind in "fO":  # NaN, and in objects of Python None and NA beside texts
+        texts = np.array(as_texts(cells))
+        if absent := np.flatnonzero(texts == "").tolist():
+            raise InputError(f"field {name!r} is missing for sample {absent[0]} ({len(absent):,} in all); leave them out")
+        cells = cells if all(isinstance(cell, Real) for cell in cells) else texts
     values, owner = np.unique(cells, return_inverse=True)
     parts = _group(owner, len(values))
     if clients is None:
