@@ -262,6 +262,16 @@ def clients_of(
     return clients
 
 
+def check_key(plan: Plan, given: str | os.PathLike[str] | bytes | None) -> None:
+    """Raise InputError if `share_key` cannot use the bytes or the existing file; before clients send anything."""
+    if isinstance(given, bytes) and len(given) != 32 and "secret" in plan.needs:
+        raise InputError(f"has {len(given)} bytes; give 32, or the path of a file", parameter="privacy_key")
+    if isinstance(given, (str, os.PathLike)) and "secret" in plan.needs:
+        path = os.path.abspath(os.path.expanduser(given))
+        if os.path.lexists(path):
+            keys.read_or_draw(path)
+
+
 def share_key(data: TrainingData, plan: Plan, clients: Clients, given: str | os.PathLike[str] | bytes | None) -> str:
     """Read the key of a run, or create the file if it is missing, and derive the secret of its clients.
 
@@ -284,8 +294,6 @@ def share_key(data: TrainingData, plan: Plan, clients: Clients, given: str | os.
         return ""
     if isinstance(given, bytes):
         secret = given
-        if len(secret) != 32:
-            raise InputError(f"has {len(secret)} bytes; give 32, or the path of a file", parameter="privacy_key")
     elif given is None:
         secret = hashlib.sha256(f"simulation {plan.settings.seed}".encode()).digest()
         clients.note(

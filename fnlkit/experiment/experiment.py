@@ -84,6 +84,7 @@ class Experiment:
         select = plan.make_selector()
         self.opt = assembly.optimizer_of(plan, data, select, self.network, cohort)
         self.initial_server_state = memory.server_state(self.opt)
+        assembly.check_key(plan, privacy_key)
         self.clients = assembly.clients_of(data, self.network, plan, engine, engine_options, scale)
         self.inputs = self.clients.inputs
         if settings.warmup_head and "folds" not in plan.needs:  # each training of auto trains a head

@@ -345,3 +345,6 @@ def test_a_refused_run_leaves_no_new_key(tmp_path, monkeypatch):
         refuse_call(message, Experiment, federation(digits, clients=4), digits, settings, engine="fused", privacy_key=key)
         assert not list(tmp_path.iterdir())
         monkeypatch.setattr(assembly, "scale_of", refuse)
+    (tmp_path / "new.key").write_text("no key")  # is found before clients send statistics
+    for wrong, message in ((key, "contains no key"), (b"short", "has 5 bytes")):
+        refuse_call(message, Experiment, federation(digits, clients=4), digits, settings, engine="fused", privacy_key=wrong)
