@@ -93,11 +93,11 @@ def command(
         raise InputError(f"--pivot {pivot} requires --by with two names, for example --by method,{pivot}")
     result = fnlkit.evaluate(*runs, say=caution, **options)
     rows = result.rows
-    if tidy:
-        write_tidy(result.tidy(each), tidy)
     unfinished = [printable(row["run"]) for row in rows if not row["finished"]]
     if grouped and len(unfinished) == len(rows):
         raise InputError(f"not finished: {', '.join(unfinished)}; groups need finished runs, continue with train --resume")
+    if tidy:
+        write_tidy(result.tidy(each), tidy)
     if unfinished and (grouped or len(rows) > 1):
         caution(f"left out of groups, not finished: {', '.join(unfinished)}; continue with train --resume")
     if grouped and as_json:

@@ -39,7 +39,7 @@ def transformers_backbone(
     library = require("transformers")
     folder = local_folder(str(name), "transformers", str(revision))
     model = _load(library.AutoModel, folder).eval()
-    if model.config.is_encoder_decoder:
+    if getattr(model.config, "is_encoder_decoder", False):
         raise InputError(f"transformers: {name} is an encoder with a decoder, such as T5; name a model of an encoder alone")
     if dataset.kind == "text":
         return forward(TextEncoder(_load(library.AutoTokenizer, folder), model, normalize), model.state_dict())

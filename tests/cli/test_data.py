@@ -176,7 +176,8 @@ def test_an_unfinished_run_is_named(noisy, tmp_path):
     run.write(str(tmp_path / "untested.pt"))
     tested, untested = succeed("fnlkit evaluate a.pt untested.pt", tmp_path).stdout.splitlines()[1:3]
     assert "accuracy" in tested and "accuracy" not in untested
-    refuse("fnlkit evaluate a.pt --by method", tmp_path, "not finished: a.pt; groups need finished runs")
+    refuse("fnlkit evaluate a.pt --by method --tidy t.csv", tmp_path, "not finished: a.pt; groups need finished runs")
+    assert not (tmp_path / "t.csv").exists()
     assert "2 of 5 rounds, not finished; continue with train --resume" in fnlkit("fnlkit info a.pt", tmp_path).stdout
     watched = succeed("fnlkit watch a.metrics.jsonl", tmp_path).stderr
     assert watched == "the run is not finished; repeat its command with --resume a.pt\n"

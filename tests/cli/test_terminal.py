@@ -164,11 +164,6 @@ def test_a_run_that_trained_is_shown_and_a_terminal_too(noisy, tmp_path):
     assert "2 rounds" in succeed("fnlkit watch run.metrics.jsonl", tmp_path, terminal=True).stdout
 
 
-def test_watch_names_an_agreement(tmp_path):
-    (tmp_path / "run.metrics.jsonl").write_text('{"stage": "training", "client_rounds": 2, "agreement": 0.5}\n')
-    assert "agreement 0.5000" in succeed("fnlkit watch run.metrics.jsonl", tmp_path).stdout
-
-
 NO_ROW = ["hello", "5", "[]", "", "[" * 100000, '{"round": 1}', '{"round": 1, "stage": "x", "accuracy": "high"}']
 NO_ROW += [f'{{"stage": "a", "client_rounds": {value}}}' for value in ('{"a": 1}', "[1]")]
 
@@ -183,10 +178,10 @@ def test_watch_refuses_other_files(text, tmp_path):
 def test_the_lock_of_a_killed_run_is_ignored(tmp_path):
     """After SIGKILL the file of the lock stays, and nobody holds it: the command ends.  No option is named: run.pt is empty."""
     (tmp_path / "run.pt").touch()
-    (tmp_path / "run.metrics.jsonl").write_text(row(0, 0.5))
+    (tmp_path / "run.metrics.jsonl").write_text('{"stage": "training", "client_rounds": 2, "agreement": 0.5}\n')
     (tmp_path / "run.metrics.jsonl.lock").write_text("123456")
     done = succeed("fnlkit watch run.metrics.jsonl", tmp_path)
-    assert "1 rounds" in done.stdout and not done.stderr
+    assert "1 rounds, 2 client-rounds, agreement 0.5000" in done.stdout and not done.stderr
 
 
 def test_missing_files_folders_and_strange_stages(tmp_path):

@@ -231,7 +231,7 @@ def _read(path: str, kind: type[R], error: type[Withheld] = NotInTable, advice: 
         return None
     try:
         record = json.loads(files.read_text(path, max_bytes=_MAX_BYTES))
-        return None if record["kind"] == "fnlkit.requests/1" else from_json(kind, record, "")
+        return None if (record["kind"], kind) == ("fnlkit.requests/1", Requests) else from_json(kind, record, "")
     except (ValueError, KeyError, TypeError, RecursionError):
         raise error(f"{display_path(path)}: is not a record of fnlkit; restore the original file{advice}") from None
 
