@@ -157,8 +157,8 @@ def _start(classes, fits=1):
 
 
 def _pieces(fits, size):
-    """Divide fits, of which each needs `size` numbers, so that a piece needs a few megabytes."""
-    return np.array_split(fits, 1 + len(fits) * size // AT_ONCE)
+    """Divide fits, of which each needs `size` numbers, so that a piece needs a few megabytes, or is one fit."""
+    return np.array_split(fits, min(len(fits), 1 + len(fits) * size // AT_ONCE))
 
 
 def _split(p, labels, weights):
