@@ -216,11 +216,11 @@ def test_levels_that_an_audit_withholds_are_printed_nowhere(noisy, audited, tmp_
     federation, _ = noisy
     rows = sorted(audited.sites, key=lambda row: row.client)
     some = replace(audited, sites=[replace(row, level=None) if row.client < 3 else row for row in rows])
-    suggested = replace(federation, extra=some.arrays(federation))
-    facts = estimate_facts(suggested)
+    judged = replace(federation, extra=some.arrays(federation))
+    facts = estimate_facts(judged)
     assert [row["level"] is None for row in facts["by_client"]] == [True] * 3 + [False] * 2
     assert facts["level_lowest"] == min(audited.judgment.level[3:]) and facts["judged"] == 2
-    assert suggested.to_pandas()["estimated_level"].isna().tolist() == [True] * 3 + [False] * 2
+    assert judged.to_pandas()["estimated_level"].isna().tolist() == [True] * 3 + [False] * 2
     none = replace(federation, extra=replace(audited, sites=[replace(row, level=None) for row in rows]).arrays(federation))
     assert "0." not in estimate_line(none)
     for draw in (clients.estimates, labels.transition):

@@ -72,7 +72,7 @@ def test_each_rule_refuses_its_combination_only(message):
 
 
 def test_a_loss_that_the_method_ignores_is_refused():
-    refuse_call("elr has its own loss; remove `loss`", Plan.of, Settings(method="elr", loss="gce"))
+    refuse_call("elr has its own loss; remove `loss`, or use one of fedavg", Plan.of, Settings(method="elr", loss="gce"))
 
 
 def test_parameters_of_the_words_auto_none_and_last_are_refused():

@@ -88,7 +88,7 @@ def test_near_copies_are_found_and_other_nearest_rows_often_missed():
     assert np.array_equal(nearest_in_lists(rows, 1)[:, 0], (np.arange(11_000) + 5_500) % 11_000)
 
 
-# ---- a matrix learned by the compiled function equals the one that torch
+# ---- the matrix that the compiled function learns equals that of torch
 def data(n, classes, seed=0):
     rng = np.random.default_rng(seed)
     return rng.dirichlet(np.full(classes, 0.4), n), rng.integers(0, max(1, classes - 1), n)  # the last class has no label
@@ -202,7 +202,7 @@ def test_votes_of_ties_and_of_missing_classes():
     np.testing.assert_array_equal(np.searchsorted(np.unique(labels), votes), record["missing_k10_pred_official"])
 
 
-# ---- dawid and Skene's model on sparse votes: by hand, against the formulas, and in any order of votes
+# ---- Dawid and Skene's model on sparse votes: by hand, against the formulas, and in any order of votes
 def of_matrix(votes, classes, **options):
     sample, annotator = np.nonzero(votes >= 0)
     sizes = {"size": len(votes), "people": votes.shape[1], "classes": classes}

@@ -23,7 +23,7 @@ from tests.methods.test_methods import SHORT, clients, run
 from tests.toy import toy
 
 
-# ---- fedCorr's stages and options: what an ablation leaves alone, what acts in the last stage only, who is relabeled
+# ---- FedCorr's stages and options: what an ablation leaves alone, what acts in the last stage only, who is relabeled
 @pytest.mark.parametrize(("asked", "stages"), [
     ((-1, -1, -1), (5, 500, 450)),
     ((0, -1, -1), (0, 500, 450)),
@@ -135,7 +135,7 @@ def test_a_softmax_of_a_softmax_ranks_differently():
     assert sample_losses(logits, y).tolist() == pytest.approx([0.5108, 0.5108], abs=1e-4)
 
 
-# ---- fedLN's methods: what the round of all clients costs, how rounds are counted, which score judges
+# ---- FedLN's methods: what the round of all clients costs, how rounds are counted, which score judges
 @pytest.mark.parametrize(("count", "fraction", "rounds", "at"), [
     (30, 0.8, 200, -1), (30, 0.8, 500, 30), (100, 0.1, 150, -1), (7, 0.4, 20, 1),
 ])  # fmt: skip

@@ -37,7 +37,7 @@ from tests.methods.test_golden import Scored, golden
 from tests.methods.test_methods import run
 from tests.toy import toy, train, visit
 
-# ---- fedRG, FedReDA, FedSIR and MaskedOptim against results of public code, by hand, and on small or single clients
+# ---- FedRG, FedReDA, FedSIR and MaskedOptim against results of public code, by hand, and on small or single clients
 CHOSEN = {"groups": -1, "threshold": 0.5, "temperature": 2.0, "rate": 0.1, "batch_size": 10}
 
 
@@ -111,7 +111,7 @@ def test_the_default_path_needs_an_embedding_and_sends_only_weights():
     assert torch.isfinite(model.weights).all() and set(fed.traffic.sent) == {"weights"}
 
 
-# ---- fedReDA
+# ---- FedReDA
 def batch_of(found, **rows):
     tensors = {name: torch.from_numpy(found[key]) for name, key in
                (("reda_teacher", "teacher"), ("reda_clean", "probability"), ("reda_loss", "before"))}  # fmt: skip
@@ -184,7 +184,7 @@ def test_the_default_path_weights_clients_equally_then_by_their_clean_share(monk
     assert len(last) == len(fed) and 0 < last.min() <= 1
 
 
-# ---- fedSIR and MaskedOptim
+# ---- FedSIR and MaskedOptim
 def blobs(wrong, seed=0, classes=4, d=24, n=80):
     """Return (features, labels, true labels) with a share of labels drawn anew."""
     rng = np.random.default_rng(seed)
@@ -288,7 +288,7 @@ def test_models_are_merged_by_their_geometric_median_unless_the_run_has_another_
     assert torch.equal(ends["mean"], ends["rfa(variant=public)"]) and not torch.allclose(ends["mean"], ends["median"])
 
 
-# ---- fedGR: the loss against the public code's results, the mixture of counted losses, revised labels, the averaged model
+# ---- FedGR: the loss against the public code's results, the mixture of counted losses, revised labels, the averaged model
 DEFAULTS = {"confidence": 0.9, "limit": 0.8, "coverage": 0.5, "keep": 0.9, "temperature": 0.5}
 
 

@@ -86,12 +86,12 @@ def test_oracle_requires_true_labels_and_trains_on_them(data):
     accuracy = [[row["accuracy"] for row in r.history] for r in (run, clean)]
     assert np.mean(accuracy[0]) == pytest.approx(np.mean(accuracy[1]), abs=0.1)
     assert finish(noisy, dataset, settings("oracle(usual=flr)", rounds=4)).finished
-    refuse_call("blobs declares none", finish, replace(federation, true=None), dataset, settings("oracle"))
+    refuse_call("blobs declares none; declare them", finish, replace(federation, true=None), dataset, settings("oracle"))
 
 
 @pytest.mark.parametrize(("name", "value"), [("optimizer", "feddyn"), ("aggregator", "median")])
 def test_methods_without_averages_refuse_aggregators(name, value, data):
-    refuse_call(f"`{name}` {value}: local averages no models", Experiment, *data, settings("local", **{name: value}))
+    refuse_call(f"`{name}` {value}: local .*; omit `{name}`", Experiment, *data, settings("local", **{name: value}))
 
 
 # ---- rHFL

@@ -411,7 +411,7 @@ def must_be_close(method, kind, missed):
     assert run_missed(method, kind, missed=missed)[0] >= min(without, accuracy) - TOLERANCE, (kind, missed)
 
 
-# Without --slow, test_fedsums.py misses rounds that sum, and test_replies.py those that vote, score, prune or estimate.
+# Without --slow, test_fedsums.py misses rounds that sum, and the tests above those that vote, score, prune or estimate.
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ("fedavg", *MISSED))
 def test_a_missed_round_costs_no_more_than_the_client(method):

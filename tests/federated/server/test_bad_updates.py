@@ -124,6 +124,9 @@ def test_a_round_that_lost_too_many_is_as_if_never_asked(federation, monkeypatch
     monkeypatch.setattr(fed, "min_replies", 0.25)
     assert fed.round(COHORT, model, FIT, partial(spoil, kind="nan", bad=(0, 1, 4))).ids.tolist() == [2]
     fed.rollback()
+    runs_off = FIT.changed(lr=torch.finfo(model.weights.dtype).max ** 0.65, epochs=2)  # no planted fault: weights overflow
+    refuse_call("4 of 4 replies rejected .client 0: 'weights' has NaN", fed.round, COHORT, model, runs_off, error=TooManyLost)
+    fed.rollback()
 
 
 def poison(client, model, received):
