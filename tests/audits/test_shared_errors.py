@@ -230,10 +230,10 @@ def test_samples_drawn_without_replacement_have_the_probability_of_scipy():
     assert np.allclose(statistics._at_least(count, size, marked, drawn), expected, atol=1e-12)
 
 
-def maximize_naively(p, labels, weights, T, most):
-    """Fit the transition matrix of one draw: sample by sample, with one right label of each class in addition."""
+def maximize_naively(p, labels, weights, T, most, prior):
+    """Fit the transition matrix of one draw: sample by sample, with `prior` right labels of each class in addition."""
     for _ in range(most):
-        counts = np.eye(len(T))
+        counts = prior * np.eye(len(T))
         for row, label, weight in zip(p, labels, weights, strict=True):
             counts[:, label] += weight * row * T[:, label] / (row @ T[:, label])
         before, T = T, counts / counts.sum(1, keepdims=True)
@@ -246,21 +246,25 @@ def maximize_naively(p, labels, weights, T, most):
 def test_the_bootstrap_is_that_of_a_loop_over_draws_and_samples(samples, grouped, at_once, monkeypatch):
     monkeypatch.setattr(likelihood, "AT_ONCE", int(at_once))
     monkeypatch.setattr(likelihood, "DRAWS", 9)
-    rng = np.random.default_rng(samples)
+    rng, prior = np.random.default_rng(samples), 0.5 if samples == 4 else 1.0
     logits, labels = rng.standard_normal((samples, 3)) * 3, rng.integers(0, 2, samples)  # no label is of the third class
     groups = rng.integers(0, 5, samples) if grouped else np.arange(samples)
-    found = likelihood.fit(logits, labels, 1.0, rng=np.random.default_rng(7), groups=groups if grouped else None)
+    found = likelihood.fit(logits, labels, 1.0, prior=prior, rng=np.random.default_rng(7), groups=groups if grouped else None)
     p, start = likelihood.softmax(logits), np.full((3, 3), 0.05) + 0.85 * np.eye(3)
-    T = maximize_naively(p, labels, np.ones(samples), start, 300)
+    T = maximize_naively(p, labels, np.ones(samples), start, 300, prior)
     assert found["posterior"] == pytest.approx(likelihood.posterior_of(p, labels, T))
     count = groups.max() + 1
     for i, drawn in enumerate(np.random.default_rng(7).multinomial(count, np.ones(count) / count, 9)):
         weights = drawn[groups]
-        right = likelihood.posterior_of(p, labels, maximize_naively(p, labels, weights, T, 15))[np.arange(samples), labels]
+        again = maximize_naively(p, labels, weights, T, 15, prior)
+        right = likelihood.posterior_of(p, labels, again)[np.arange(samples), labels]
         assert found["draws"][i] == pytest.approx(1 - weights @ right / weights.sum(), abs=1e-12)
-    for factor, value in zip(likelihood.TEMPERS, likelihood.log_likelihoods(logits, labels), strict=True):
+    size = likelihood.effective_size(groups)
+    low, high = likelihood.wilson(np.array(found["level"] * size), np.array(size))
+    assert not grouped or (found["low"] <= low and found["high"] >= high)
+    for factor, value in zip(likelihood.TEMPERS, likelihood.log_likelihoods(logits, labels, prior=prior), strict=True):
         p = likelihood.softmax(factor * logits)
-        T = maximize_naively(p, labels, np.ones(samples), start, 40)
+        T = maximize_naively(p, labels, np.ones(samples), start, 40, prior)
         assert value == pytest.approx(np.log((p * T.T[labels]).sum(1)).sum())
 
 
