@@ -44,6 +44,7 @@ KINDS = {
     "fnlkit.state": 1,
     "fnlkit.embeddings": 1,  # written by versions 0.2 and 0.3
 }
+RETIRED = ("fnlkit.heads", "fnlkit.judged", "fnlkit.steps", "fnlkit.sums")  # of real sites, in versions 0.2 and 0.3
 _WRITERS = {"fnlkit.federation": ", which `fnlkit partition` writes", "fnlkit.run": ", which `fnlkit train` writes"}
 RESERVED = ("kind", "meta", "sha256")
 PLAIN = "a plain npz without {!r}, not a file that fnlkit wrote; name it where the command reads a data set"
@@ -321,6 +322,8 @@ def check_kind(kind: str, kinds: str | Iterable[str] | None) -> None:
     base, slash, version = kind.partition("/")
     if not slash or not version.isdecimal() or len(version) > 6 or not version.isascii():
         raise InputError(f"the kind is {ascii(kind[:60])}; expected for example fnlkit.federation/1")
+    if base in RETIRED:
+        raise InputError(f"{kind} is of fnlkit 0.2 or 0.3, and no command reads it; repeat the work of the sites")
     if base not in KINDS:
         raise InputError(f"the kind {ascii(base[:60])} is unknown{nearest(base, KINDS)}; known: {list_names(KINDS)}")
     if int(version) > KINDS[base]:

@@ -264,12 +264,11 @@ def clients_of(
 
 def check_key(plan: Plan, given: str | os.PathLike[str] | bytes | None) -> None:
     """Raise InputError if `share_key` cannot use the bytes or the existing file; before clients send anything."""
-    if isinstance(given, bytes) and len(given) != 32 and "secret" in plan.needs:
+    needed = "secret" in plan.needs
+    if needed and isinstance(given, bytes) and len(given) != 32:
         raise InputError(f"has {len(given)} bytes; give 32, or the path of a file", parameter="privacy_key")
-    if isinstance(given, (str, os.PathLike)) and "secret" in plan.needs:
-        path = os.path.abspath(os.path.expanduser(given))
-        if os.path.lexists(path):
-            keys.read_or_draw(path)
+    if needed and isinstance(given, (str, os.PathLike)) and os.path.lexists(path := os.path.abspath(os.path.expanduser(given))):
+        keys.read_or_draw(path)
 
 
 def share_key(data: TrainingData, plan: Plan, clients: Clients, given: str | os.PathLike[str] | bytes | None) -> str:

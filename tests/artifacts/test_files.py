@@ -126,6 +126,7 @@ def test_kinds_and_versions():
     refuse_call("contains fnlkit.run/1; .*, which `fnlkit partition` writes", files.read, raw, kinds=("fnlkit.federation",))
     refuse_call("written by a newer fnlkit: fnlkit.run/2", packed, Artifact("fnlkit.run/2"))
     refuse_call("did you mean 'fnlkit.run'", packed, Artifact("fnlkit.rum/1"))
+    refuse_call("fnlkit.judged/1 is of fnlkit 0.2 or 0.3", packed, Artifact("fnlkit.judged/1"))
 
 
 @pytest.mark.parametrize(
