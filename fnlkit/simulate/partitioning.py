@@ -115,7 +115,8 @@ def partition(
     for attempt in range(1 if fixed else ATTEMPTS):
         parts = draw_parts(labels, classes, clients, stream(seed, "partition", attempt))
         if not isinstance(parts, (list, tuple)) or not parts or not all(map(_are_positions, parts)):
-            raise InputError(f"scheme {spec}: returned {str(parts)[:60]!r}; expected a list of each client's positions (n_k,)")
+            shown = " ".join(str(parts).split())[:60]
+            raise InputError(f"scheme {spec}: returned {shown}; expected a list of each client's positions (n_k,)")
         if not fixed and len(parts) != clients:
             raise InputError(
                 f"scheme {spec}: returned {len(parts)} clients, expected {clients}; write `clients={len(parts)}`, or let the "
