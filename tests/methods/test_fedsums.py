@@ -9,6 +9,7 @@ from scipy.optimize import brentq, minimize
 
 import fnlkit
 from fnlkit.core import registry
+from fnlkit.core.errors import WorkStopped
 from fnlkit.evidence import head as heads
 from fnlkit.evidence import label_model
 from fnlkit.evidence.gaussian import softmax
@@ -320,6 +321,14 @@ def test_blocks_of_clients_give_the_weights_of_the_sequential_engine():
     assert (together.labels["corrected"] == plain.labels["corrected"]).mean() > 0.999
     assert (together.predicted["test"] == plain.predicted["test"]).mean() > 0.995
     assert together.meta.keys() == plain.meta.keys()
+
+
+def test_sums_that_count_other_samples_than_the_clients_have_end_the_run():
+    """A site at fault, whose masked reply nobody sees, spoils the sum."""
+    x, given, _, client = problem()
+    clients, model = session(x, given, client)
+    clients.sends, clients.sizes = registry.sends("lda"), clients.sizes + 1
+    refuse_call("their sums count", list, registry.method("lda")(clients, model, None, None, rounds=1), error=WorkStopped)
 
 
 def test_odds_reach_the_share_of_right_labels():
