@@ -42,7 +42,7 @@ class Terms(NamedTuple):
     Attributes
     ----------
     clip : float > 0
-        Largest entry of an update, or of the numbers of sums.
+        Largest entry of an update, or of the sums in units of `unit`.
     weight : int
         Weight of the site in the mean: the number of samples, or 1.
     largest : float
