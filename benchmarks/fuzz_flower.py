@@ -11,6 +11,7 @@ other three sites and finite numbers.
 """
 
 import contextlib
+import functools
 import io
 import json
 import os
@@ -18,7 +19,6 @@ import re
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -34,10 +34,11 @@ SETTINGS = {
     "na-fedavg": {"method": "na-fedavg(at=1)", "rounds": 3},
     "flr": {"method": "flr(warmup=1)", "selector": "power-of-choice(d=3)", "rounds": 2},
     "secagg": {"method": "fedavg", "protect": "secagg", "rounds": 1},
+    "sums": {"method": "lda", "model": "auto", "protect": "secagg", "rounds": 1},
     "audit": {"method": "fedavg", "rounds": 1},
     "evaluate": {"method": "fedavg", "rounds": 1},
 }
-TASKS = "audit", "evaluate"
+TASKS, MASKED = ("audit", "evaluate"), ("secagg", "sums")
 
 
 def prepare(folder):
@@ -137,13 +138,9 @@ class Deployed:
         tasks.conduct(flower.FlowerTransport(self.grid), self.project, tasks.options_of(options))
 
 
-_held: dict[Any, Any] = {}
-
-
-def _deployed(folder, name):
-    if (os.getpid(), name) not in _held:
-        _held[os.getpid(), name] = Deployed(Path(folder) / "flower", name)
-    return _held[os.getpid(), name]
+@functools.cache
+def _deployed(folder, name, process):
+    return Deployed(Path(folder) / "flower", name)
 
 
 # ---- a server's message to a site
@@ -155,7 +152,7 @@ def to_site(folder, rng, loud=False):
     from flwr.common.serde import message_from_proto
     from flwr.proto.message_pb2 import Message
 
-    deployed = _deployed(folder, name := pick(rng, list(SETTINGS)))
+    deployed = _deployed(folder, name := pick(rng, list(SETTINGS)), os.getpid())
     deployed.reset()
     requests = sorted((Path(folder) / "flower" / name).glob("request-*"), key=lambda path: int(path.name.split("-")[1]))
     chosen, lines = int(rng.integers(len(requests))), 0
@@ -238,7 +235,7 @@ def _undeclared(reply, deployed, name):
     if reply.has_error():
         return "" if re.fullmatch(r"[a-z-]+ \w{1,61}", reply.error.reason) else f"to a site: error {reply.error.reason[:80]!r}"
     if "secaggplus_configs" in reply.content.config_records:
-        return "" if name == "secagg" else "to a site: a masked reply that nobody agreed on"
+        return "" if name in MASKED else "to a site: a masked reply that nobody agreed on"
     numbers = range(SITES) if name in TASKS else (1,)
     try:
         value = decode(bytes_of(reply))
@@ -251,7 +248,7 @@ def _undeclared(reply, deployed, name):
             number in (-1, *numbers) and code in CODES and re.fullmatch(r"\w{1,61}", kind)
         ):
             return ""
-        case {"replies": [[number, dict(arrays)]]} if name != "secagg" and number in numbers:
+        case {"replies": [[number, dict(arrays)]]} if name not in MASKED and number in numbers:
             place = Place.of(deployed.grid.nodes[HOSTILE])
             declared = open_site(place, deployed.project, deployed.options["task"])
             for key, value in arrays.items():
@@ -269,7 +266,7 @@ def to_server(folder, rng, loud=False):
     from fnlkit.artifacts.run import Run
     from fnlkit.core.errors import InputError, WorkStopped
 
-    deployed = _deployed(folder, name := pick(rng, list(SETTINGS)))
+    deployed = _deployed(folder, name := pick(rng, list(SETTINGS)), os.getpid())
     deployed.reset()
     hello = rng.random() < 0.2
     share = pick(rng, [0.3, 1.0])
@@ -305,7 +302,7 @@ def to_server(folder, rng, loud=False):
         return f"to the server, {name}: control character {ascii(odd)} in its log"
     if len(stopped) > 3000 or len(shown.getvalue()) > 30_000:
         return f"to the server, {name}: a site filled its log"
-    if stopped and not hello and name != "secagg":  # this run needs no more than three sites
+    if stopped and not hello and name not in MASKED:  # this run needs no more than three sites
         return f"to the server, {name}: one site ended the run: {stopped[:160]}"
     output = deployed.folder / "run.pt"
     if name in TASKS:
@@ -318,7 +315,7 @@ def to_server(folder, rng, loud=False):
         if output.stat().st_size > 2**20 * 4:
             return f"to the server, {name}: a site filled the run's file"
         others = {entry["client"] for entry in run.rejected} - {1}
-        if others and name != "secagg":
+        if others and name not in MASKED:
             return f"to the server, {name}: clients {sorted(others)} were refused for another's reply"
         if not torch.isfinite(run.weights).all():
             return f"to the server, {name}: weights are not finite"

@@ -24,7 +24,7 @@ from fnlkit.federated.client import private_counts, scaling
 from fnlkit.federated.client.training import Fit
 from fnlkit.federated.engines import travel
 from fnlkit.federated.engines.flower import visits
-from fnlkit.methods import energy_levels, fedcorr, feddpcont
+from fnlkit.methods import energy_levels, fedcorr, feddpcont, fedsums
 from fnlkit.sites.site import audit
 
 # Samples of each site. The last class has few samples at each site.
@@ -335,7 +335,6 @@ def leave_the_table(federation, k):
         ("audit", audit.judge, {name: head[name] for name in head if name != "fits"}),
         ("audit", audit.judge, {"coefficients": torch.zeros(CLASSES, 10**5)}),
         ("audit", feddpcont.release_labels, {}),
-        ("audit", Fit(epochs=1), {}),
         ("evaluate", audit.summarize, {}),
         ("evaluate", federated.reply_predicted, {}),
         ("evaluate", Fit(epochs=1), {}),
@@ -343,6 +342,7 @@ def leave_the_table(federation, k):
         ("train", partial(fedcorr.relabel_confident, confidence=0.0, strict=False), {}),
         ("train", federated.keep_predictions, {}),
         ("train", Fit(epochs=50), {}),
+        ("train", fedsums.reply_products, {}),
         ("scale", audit.summarize, {}),
     ]
     for number, (task, step, received) in enumerate(requests):
@@ -385,6 +385,7 @@ ATTACKS = [
     Attack("sums of the task scale", {"scaling": "sites"}, divide_moments, "sums of 5 values"),
     Attack("requests outside the table", {}, leave_the_table, ""),
     Attack("requests outside the table, secagg", {"protect": "secagg"}, leave_the_table, ""),
+    Attack("open sums instead of masked ones", {"method": "lda", "model": "auto", "protect": "secagg"}, leave_the_table, ""),
 ]
 
 

@@ -52,6 +52,7 @@ def test_classifiers_of_an_audit_reveal_a_value_only_without_the_limit(monkeypat
         "training on traps, task audit",
         "energy of each sample, fedavg",
         "requests outside the table",
+        "open sums instead of masked ones",
     ],
 )
 def test_nothing_beyond_the_table_is_answered(name, monkeypatch):
