@@ -8,7 +8,7 @@ import sys
 import numpy as np
 from sklearn.datasets import load_digits
 
-from fnlkit.datasets.local import split
+from fnlkit.datasets.class_folders import split
 
 if __name__ == "__main__":
     digits = load_digits()

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 import numpy as np
 
 from fnlkit.artifacts.federation import MAX_CLASSES, must_be_names
-from fnlkit.core.errors import InputError
+from fnlkit.core.errors import InputError, list_names
 from fnlkit.datasets.spelling import fold, merge_spellings, order_texts, spell
 from fnlkit.datasets.table import MISSING
 
@@ -189,6 +189,22 @@ def doubts(names: Sequence[str], labels: np.ndarray, unlabeled: str = "") -> lis
             "correct the label if it is a typing error"
         )
     return warnings
+
+
+def note_empty_classes(names: Sequence[str], labels: Sequence[np.ndarray], true: np.ndarray | None, named: bool) -> list[str]:
+    """Note that no sample has some of the classes: labels counted from 1 have a class 0."""
+    present = np.unique(np.concatenate([*labels, *([] if true is None else [true])]))
+    empty = np.setdiff1d(np.arange(len(names)), present)
+    if not len(empty):
+        return []
+    first = list_names([names[c] for c in empty], quote=True)
+    if named:
+        return [f"{len(empty):,} of {len(names):,} classes have no sample: {first}; remove them, unless other sites use them"]
+    low, high = (int(end) for end in (present[present >= 0].min(), present.max()))
+    return [
+        f"labels {low} to {high} are {len(names):,} classes counted from 0, and {len(empty):,} have no sample: {first}; number "
+        "the labels without gaps (numpy.unique(labels, return_inverse=True)), or name all classes in `class_names`"
+    ]
 
 
 def _find_misspellings(names, counts):

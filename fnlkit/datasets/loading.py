@@ -30,40 +30,26 @@ if TYPE_CHECKING:
     from fnlkit.datasets.dataset import Dataset
 
 
-# Name -> (module:function, one-line description). The function accepts where=<cache folder> and its own keyword parameters.
+# Name -> (module in this package, one-line description).  The function in the module has the same name, with "_" for "-"; it
+# accepts where=<cache folder> and its own keyword parameters.
 _KNOWN = {
-    "digits": ("fnlkit.datasets.public_sets:digits", "1,797 handwritten digits, 8x8, part of this package"),
-    "spoken-digits": (
-        "fnlkit.datasets.public_sets:spoken_digits",
-        "3,000 spoken digits of six speakers, included",
-    ),
-    "mriqc": ("fnlkit.datasets.embedded:mriqc", "quality of 1,101 brain scans from 17 sites by three raters, included"),
-    "heart": ("fnlkit.datasets.embedded:heart", "920 heart patients of four hospitals, missing values, included"),
-    "mnist": ("fnlkit.datasets.public_sets:mnist", "70,000 handwritten digits, 28x28"),
-    "fashion-mnist": ("fnlkit.datasets.public_sets:fashion_mnist", "70,000 articles of clothing, 28x28"),
-    "cifar10": ("fnlkit.datasets.public_sets:cifar10", "60,000 photographs of 10 classes, 32x32"),
-    "cifar100": ("fnlkit.datasets.public_sets:cifar100", "60,000 photographs of 100 classes in 20 superclasses, 32x32"),
-    "eurosat": ("fnlkit.datasets.public_sets:eurosat", "27,000 satellite images of 10 land uses, 64x64"),
-    "pathmnist": ("fnlkit.datasets.public_sets:pathmnist", "97,176 colon tissue images of 9 classes, 28x28"),
-    "speechcommands": (
-        "fnlkit.datasets.public_sets:speechcommands",
-        "one-second words of 35 classes by 2,618 speakers, 16 kHz",
-    ),
-    "speechcommands12": (
-        "fnlkit.datasets.public_sets:speechcommands12",
-        "ten of these words, `unknown` and `silence`: 12 classes, 16 kHz",
-    ),
-    "clothing1m": (
-        "fnlkit.datasets.local:clothing1m",
-        "1,000,000 shop photographs of 14 classes with real label noise",
-    ),
-    "folder": ("fnlkit.datasets.local:folder", "any folder of images or wav files with a sub-folder per class"),
-    "manifest": (
-        "fnlkit.datasets.manifest:manifest",
-        "any CSV or Parquet with one row per sample: file or features, label, site",
-    ),
-    "crowdtruth": ("fnlkit.datasets.crowdtruth:crowdtruth", "medical relations by distant supervision, crowd and expert"),
-    "votes": ("fnlkit.datasets.loading:votes", "any data set with the labels of several annotators: a row per vote"),
+    "digits": ("public_sets", "1,797 handwritten digits, 8x8, part of this package"),
+    "spoken-digits": ("public_sets", "3,000 spoken digits of six speakers, included"),
+    "mriqc": ("embedded", "quality of 1,101 brain scans from 17 sites by three raters, included"),
+    "heart": ("embedded", "920 heart patients of four hospitals, missing values, included"),
+    "mnist": ("public_sets", "70,000 handwritten digits, 28x28"),
+    "fashion-mnist": ("public_sets", "70,000 articles of clothing, 28x28"),
+    "cifar10": ("public_sets", "60,000 photographs of 10 classes, 32x32"),
+    "cifar100": ("public_sets", "60,000 photographs of 100 classes in 20 superclasses, 32x32"),
+    "eurosat": ("public_sets", "27,000 satellite images of 10 land uses, 64x64"),
+    "pathmnist": ("public_sets", "97,176 colon tissue images of 9 classes, 28x28"),
+    "speechcommands": ("public_sets", "one-second words of 35 classes by 2,618 speakers, 16 kHz"),
+    "speechcommands12": ("public_sets", "ten of these words, `unknown` and `silence`: 12 classes, 16 kHz"),
+    "clothing1m": ("clothing1m", "1,000,000 shop photographs of 14 classes with real label noise"),
+    "folder": ("class_folders", "any folder of images or wav files with a sub-folder per class"),
+    "manifest": ("manifest", "any CSV or Parquet with one row per sample: file or features, label, site"),
+    "crowdtruth": ("crowdtruth", "medical relations by distant supervision, crowd and expert"),
+    "votes": ("loading", "any data set with the labels of several annotators: a row per vote"),
 }
 
 
@@ -111,15 +97,15 @@ def load(
     where = pathlib.Path(cache) if cache is not None else cache_folder()
     path = paths.from_home(text)
     if text not in _KNOWN and os.path.exists(path):  # False if the name is too long for a path
-        from fnlkit.datasets import local
+        from fnlkit.datasets.array_files import npz
         from fnlkit.datasets.manifest import manifest
 
         if path.is_dir():
-            return local.load_folder(path.resolve(), where=where, of_site=of_site)
+            return _load_folder(path.resolve(), where, of_site)
         if path.suffix.lower() in ENDINGS:
             return manifest(file=str(path), where=where)
         try:
-            return local.npz(path.resolve(), where=where, of_site=of_site)
+            return npz(path.resolve(), where=where, of_site=of_site)
         except InputError as error:
             if path.suffix.lower() == ".npz":
                 raise
@@ -146,9 +132,27 @@ def load(
     )
 
 
+def _load_folder(path, where, of_site):
+    """Load the data set in a folder: x_train.npy and related files, Clothing1M's lists, one npz per site, or class folders."""
+    from fnlkit.datasets.array_files import npy
+    from fnlkit.datasets.class_folders import folder, sub_folders
+    from fnlkit.datasets.clothing1m import clothing1m, folder_of_lists
+    from fnlkit.datasets.sites import npz_per_site
+
+    if (path / "x_train.npy").is_file():
+        return npy(path, where=where, of_site=of_site)
+    if folder_of_lists(path):
+        return clothing1m(path=str(path), where=where)
+    if next(path.glob("*.npz"), None) is not None:
+        return npz_per_site(path, where=where)
+    if next(path.glob("*.npy"), None) is not None and not sub_folders(path):
+        return npy(path, where=where, of_site=of_site)  # which names the missing arrays
+    return folder(path=str(path), where=where, of_site=of_site)
+
+
 def _reader(name):
-    module, _, function = _KNOWN[name][0].partition(":")
-    return getattr(importlib.import_module(module), function)
+    module = importlib.import_module(f"fnlkit.datasets.{_KNOWN[name][0]}")
+    return getattr(module, name.replace("-", "_"))
 
 
 def required_parameters(name: str) -> list[str]:
@@ -171,8 +175,8 @@ def _of_user(spec):
     InputError
         If a file names the loader, because reading the data would run its code; if it fails; or if it returns something else.
     """
+    from fnlkit.datasets.array_files import from_arrays
     from fnlkit.datasets.dataset import Dataset
-    from fnlkit.datasets.local import from_arrays
 
     if issubclass(spec.origin, FileText):
         raise InputError(

@@ -21,9 +21,10 @@ from fnlkit.artifacts import files
 from fnlkit.artifacts.paths import display_path
 from fnlkit.core.errors import InputError
 from fnlkit.datasets import places
+from fnlkit.datasets.array_files import npz
+from fnlkit.datasets.class_folders import folder
 from fnlkit.datasets.dataset import Dataset
 from fnlkit.datasets.decoding import progress, sound
-from fnlkit.datasets.local import folder, npz
 from fnlkit.kernels.matrices import CIFAR100_SUPERCLASS
 from fnlkit.models.vision import torchvision
 

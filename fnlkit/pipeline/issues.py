@@ -12,8 +12,8 @@ import numpy as np
 from fnlkit.artifacts.display import frame
 from fnlkit.artifacts.federation import Federation
 from fnlkit.core.errors import InputError, list_names
+from fnlkit.datasets.array_files import from_arrays
 from fnlkit.datasets.loading import cache_folder, to_dataset
-from fnlkit.datasets.local import from_arrays
 from fnlkit.datasets.manifest import Manifest
 from fnlkit.datasets.spelling import order_texts
 from fnlkit.datasets.table import Table

@@ -13,10 +13,10 @@ from fnlkit.core.options import about, keywords_of, option, pick
 from fnlkit.core.parameters import Count
 from fnlkit.core.retired import refuse_retired
 from fnlkit.core.spec import parse
+from fnlkit.datasets.class_folders import with_options
 from fnlkit.datasets.dataset import Dataset
 from fnlkit.datasets.groups import with_groups
 from fnlkit.datasets.loading import to_dataset
-from fnlkit.datasets.local import with_options
 from fnlkit.datasets.manifest import is_manifest, with_labels
 from fnlkit.encoders.features import choose_head
 from fnlkit.estimators import EstimateOptions, run_estimator, warm_up_of

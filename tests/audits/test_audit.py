@@ -17,7 +17,7 @@ from fnlkit.audits.records import Confusion
 from fnlkit.audits.server.results import confusions_of_mistakes, find_confusions, mark_supported
 from fnlkit.audits.server.statistics import noisier_than_others
 from fnlkit.audits.server.verdict import AGREES, Assessment
-from fnlkit.datasets.local import from_arrays
+from fnlkit.datasets.array_files import from_arrays
 from fnlkit.estimators import DETECTORS, likelihood
 from fnlkit.estimators.intervals import wilson
 from fnlkit.estimators.judgment import add_judgment

@@ -15,9 +15,9 @@ import fnlkit
 from fnlkit import datasets
 from fnlkit.artifacts.federation import Federation
 from fnlkit.core.errors import InputError
+from fnlkit.datasets.class_folders import split
 from fnlkit.datasets.copies import find_copies, merge
 from fnlkit.datasets.groups import as_texts, assign_folds, class_of_groups, repeats_like_groups
-from fnlkit.datasets.local import split
 from fnlkit.experiment import Settings
 from fnlkit.simulate import partitioning
 from fnlkit.simulate.holdout import set_apart

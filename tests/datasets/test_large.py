@@ -14,7 +14,7 @@ from fnlkit import datasets
 from fnlkit.artifacts import files, large
 from fnlkit.artifacts.stored import Changed, Rows, blocks
 from fnlkit.core.errors import InputError
-from fnlkit.datasets import dataset, load, local, table
+from fnlkit.datasets import array_files, dataset, load, table
 from fnlkit.datasets.decoding import Decoded, read_wav
 from fnlkit.datasets.places import cache_json
 from fnlkit.datasets.table import read_table
@@ -69,7 +69,7 @@ def test_samples_in_a_file_are_those_in_memory(kind, how, small, tmp_path):
         (np.savez if how == "stored" else np.savez_compressed)(path, **held)
     found = datasets.load(path, cache=small)
     assert isinstance(found.x_train, Rows) and isinstance(found.x_test, Rows)
-    expected = local.from_arrays("x", held)
+    expected = array_files.from_arrays("x", held)
     np.testing.assert_array_equal(found.x_train[[5, 6, 2]], expected.x_train[[5, 6, 2]])
     np.testing.assert_array_equal(np.asarray(found.x_test), expected.x_test)
     assert found.checksum == expected.checksum and found.x_train.dtype == expected.x_train.dtype
