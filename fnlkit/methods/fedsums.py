@@ -469,8 +469,7 @@ def fedsums(
     sums, ridge = Sums(clients, model, components), ridge if ridge > 0 else RIDGE_FOURIER if model.cosines else RIDGE
     if not label_model:
         head = sums.fit_heads((WHOLE_FIT,), steps, ridge)[0]
-        model = yield from _only(sums.finish(head, {}, WHOLE_FIT))
-        return model
+        return (yield from _only(sums.finish(head, {}, WHOLE_FIT)))
     fits = tuple(Fit(part, shares) for part in (0, 1, WHOLE) for shares in (False, True))
     counts = sums.fit_label_models(fits, passes)
     heads = sums.fit_heads(fits, steps, ridge, counts=counts)
@@ -478,8 +477,7 @@ def fedsums(
     best = 4 + int(scores[1] > scores[0])
     fit, head, counts = fits[best], heads[best], counts[best]
     report = {"common_transition": noise.common_matrix(counts), "class_shares": fit.shares}
-    model = yield from _only(sums.finish(head, report, fit, counts=counts[None]))
-    return model
+    return (yield from _only(sums.finish(head, report, fit, counts=counts[None])))
 
 
 def _only(last):
