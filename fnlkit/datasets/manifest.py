@@ -282,10 +282,11 @@ class Manifest:
         chosen = {
             name for option in ("categorical", "ordinal", "text", "numbers", "date") for name in self.lists.get(option, ())
         }
-        sites, left_out = self.texts("site"), {}
+        table, left_out = self.table.once(), {}
+        sites = table.texts(self.roles["site"]) if "site" in self.roles else None
         for name in self.features:
-            values = self.table.numbers(name)[0]
-            if name not in chosen and (kind := reason_to_leave_out(name, self.table.raw(name), values, sites)):
+            values = table.numbers(name)[0]
+            if name not in chosen and (kind := reason_to_leave_out(name, table.raw(name), values, sites)):
                 left_out[name] = kind
         return left_out
 

@@ -103,6 +103,12 @@ class Table:
         columns = {n: [v[i] for i in rows] if isinstance(v, list) else v[rows] for n, v in columns.items()}
         return Table(self.source, columns, [self.rows[i] for i in rows], self.comma, self.notes, self.orders)
 
+    def once(self) -> Table:
+        """Select the first of equal rows."""
+        import pandas
+
+        return self.chosen(np.flatnonzero(~pandas.DataFrame(self.columns).duplicated()))
+
     def find_columns(self, *names: str) -> list[str]:
         """Find the columns with one of these names; ignore case, and treat " " as "_"."""
         return [column for column in self.columns if column.strip().lower().replace(" ", "_") in names]

@@ -27,13 +27,8 @@ RNG = np.random.default_rng(0)
 
 
 def kind_of(name, texts, sites=None):
-    values = []
-    for text in texts:
-        try:
-            values.append(float(text))
-        except ValueError:
-            values.append(np.nan)
-    return reason_to_leave_out(name, list(map(str, texts)), np.array(values), sites)
+    values = pd.to_numeric(pd.Series(texts), errors="coerce").to_numpy(float)
+    return reason_to_leave_out(name, texts, values, sites)
 
 
 HASHES = [hashlib.sha256(str(i).encode()).hexdigest()[:32] for i in range(40)]
@@ -88,6 +83,12 @@ def test_sites_number_their_rows_independently():
     texts = [str(i) for i in range(20)] * 3
     assert kind_of("x", texts) is None
     assert kind_of("x", texts, ["a"] * 20 + ["b"] * 20 + ["c"] * 20) == "row numbers"
+
+
+def test_repeated_rows_do_not_make_an_identifier_a_feature(tmp_path):
+    cells = {"nr": range(100, 140), "x": RNG.normal(size=40).round(3), "label": ["a", "b"] * 20}
+    twice = {name: [*values, *values[:3]] for name, values in cells.items()}
+    assert datasets.load(write_table(tmp_path / "table.csv", twice)).left_out == {"nr": "row numbers"}
 
 
 def test_forms_and_parts_of_dates():
