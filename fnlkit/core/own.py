@@ -353,10 +353,6 @@ def _from_file(path, where):
 
 def _from_module(name, where):
     _reach(os.getcwd())
-    return _import_module(name, where)
-
-
-def _import_module(name, where):
     module = _import(lambda: importlib.import_module(name), where)
     if source := getattr(module, "__file__", None):
         _SOURCES.add(path := os.path.abspath(source))
@@ -380,7 +376,7 @@ def _import(action, where):
         if named := mistake(error):
             raise named from error
         reason = f"{type(error).__name__}: {error}" if not isinstance(error, ImportError) else error
-        raise InputError(f"{where}: {reason}; write FILE.py:NAME or module:NAME of an importable module") from error
+        raise InputError(f"{where}: {reason}; write name(key=value, ...), or FILE.py:NAME or module:NAME of yours") from error
 
 
 def _check(component, what, where):
