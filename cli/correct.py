@@ -46,9 +46,9 @@ def command(file: str, above: float, drop: bool, listed: bool, sheet: str | None
     done = [] if drop else [f"{facts['changed']:,} relabeled"]
     done += [f"{facts['dropped']:,} left out"] if drop or facts["dropped"] else []
     done = ", ".join(done)
-    kept = f", {facts['reviewed']:,} kept as reviewed" if facts["reviewed"] else ""
+    note = f", {facts['reviewed']:,} kept as reviewed" if facts["reviewed"] else ""
     words = "listed," if listed else f"flagged; with a {facts['measure']} of at least {above:g},"
-    console().print(f"{facts['flagged']:,} {words} {done}{kept}", style="dim", soft_wrap=True)
+    console().print(f"{facts['flagged']:,} {words} {done}{note}", style="dim", soft_wrap=True)
     if not listed and not facts["changed"] + facts["dropped"]:
         why = (
             f"the highest {facts['measure']} is {facts['highest']:.2f}"

@@ -34,7 +34,7 @@ def options_of(declared: type, *names: str, checked: bool = True, **defaults: An
     **defaults
         Defaults of this command that differ from the dataclass.
     """
-    chosen = [one for one in fields(declared) if about(one).help and (not names or one.name in names)]
+    chosen = [option for option in fields(declared) if about(option).help and (not names or option.name in names)]
 
     def decorate(command: Any) -> Any:
         for entry in reversed(chosen):
@@ -55,8 +55,8 @@ def takes_file(ctx: click.Context, option: click.Parameter, target: Any) -> Any:
     return target
 
 
-def _option(one: "Field[Any]", declared: type, default: Any, checked: bool) -> Callable[[Any], Any]:
-    known, kind = about(one), _required(_type(one, declared))
+def _option(field: "Field[Any]", declared: type, default: Any, checked: bool) -> Callable[[Any], Any]:
+    known, kind = about(field), _required(_type(field, declared))
     more: dict[str, Any] = {"metavar": known.metavar}
     callback = takes_file if known.output else None
     if kind is bool:
@@ -74,7 +74,7 @@ def _option(one: "Field[Any]", declared: type, default: Any, checked: bool) -> C
     else:
         more |= {"type": _range(kind), "show_default": bool(default)}
     text = re.sub(r"`([a-z_]+)`", lambda match: flag_of(match[1]) if match[1] in NAMES else match[0], known.help)
-    return click.option(known.flag or flag_of(one.name), one.name, default=default, help=text, callback=callback, **more)
+    return click.option(known.flag or flag_of(field.name), field.name, default=default, help=text, callback=callback, **more)
 
 
 def _words(ctx: click.Context, option: click.Parameter, text: str) -> list[str]:
@@ -82,13 +82,13 @@ def _words(ctx: click.Context, option: click.Parameter, text: str) -> list[str]:
     return [] if text == "none" else [word.strip() for word in text.split(",")]
 
 
-def _type(one: "Field[Any]", declared: type) -> Any:
+def _type(field: "Field[Any]", declared: type) -> Any:
     """Type of a field; text for a type whose module only type checkers import."""
-    if not isinstance(one.type, str):
-        return one.type
-    home = next(kind for kind in declared.__mro__ if one.name in inspect.get_annotations(kind))
+    if not isinstance(field.type, str):
+        return field.type
+    home = next(kind for kind in declared.__mro__ if field.name in inspect.get_annotations(kind))
     try:
-        return eval(one.type, vars(sys.modules[home.__module__]))  # noqa: S307 - an annotation of this package
+        return eval(field.type, vars(sys.modules[home.__module__]))  # noqa: S307 - an annotation of this package
     except NameError:
         return str
 

@@ -184,11 +184,11 @@ def _order(row):
     return [key for key in _SHORT if key in row and not hidden.get(key)] + private
 
 
-def _show_measured(say, found, classes, everything):
+def _show_measured(say, measured, classes, everything):
     """Print accuracies: a line per kind of samples, then sites, then classes."""
-    if found:
-        print_results(list_tests(found))
-    for name, part in found.items():
+    if measured:
+        print_results(list_tests(measured))
+    for name, part in measured.items():
         if "assumes" in part:
             text = f"The {part['measures']} is no accuracy. It assumes: {'; '.join(part['assumes'])}."
             say.print(text, soft_wrap=True)
@@ -198,17 +198,17 @@ def _show_measured(say, found, classes, everything):
             )
         if name == "gold" and "groups" not in part:
             say.print("The interval on verified samples is exact (Clopper-Pearson).", soft_wrap=True)
-    if any("groups" in part for part in found.values()):
+    if any("groups" in part for part in measured.values()):
         say.print("In intervals, all samples of a group count as one observation.", soft_wrap=True)
     if not everything:
-        _show_lowest(say, found, classes)
+        _show_lowest(say, measured, classes)
         return
     short = {"gold": "accuracy, verified", "held_out_true": "accuracy, true labels", "reviewed": "accuracy, random reviews"}
-    heads = {name: short.get(name, part["measures"]) for name, part in found.items()}
-    sites = {name: {site["site"]: _of_site(site) for site in part["sites"]} for name, part in found.items()}
+    heads = {name: short.get(name, part["measures"]) for name, part in measured.items()}
+    sites = {name: {site["site"]: _of_site(site) for site in part["sites"]} for name, part in measured.items()}
     _show_beside(say, "site", heads, {name: cells for name, cells in sites.items() if cells})
     unknown = [None] * len(classes)
-    shown = {name: map(_of_class, part["per_class"], part.get("per_class_f1", unknown)) for name, part in found.items()}
+    shown = {name: map(_of_class, part["per_class"], part.get("per_class_f1", unknown)) for name, part in measured.items()}
     _show_beside(say, "class", heads, {name: dict(zip(classes, cells, strict=True)) for name, cells in shown.items()})
 
 
@@ -221,10 +221,10 @@ def _of_site(site):
     return ", ".join(describe_share(site)) + (f", F1 {percent(site['macro_f1'])}" if "macro_f1" in site else "")
 
 
-def _show_lowest(say, found, classes):
+def _show_lowest(say, measured, classes):
     """Print the class and the site with the lowest share, on the first kind of samples that has both or one of them."""
     texts: dict[str, str] = {}
-    for part in (one for one in found.values() if not is_uncertain(one["low"], one["high"])):
+    for part in (one for one in measured.values() if not is_uncertain(one["low"], one["high"])):
         shares = [v["share"] if isinstance(v, dict) else v for v in part["per_class"]]
         known = [(share, name) for share, name in zip(shares, classes, strict=True) if share is not None]
         for what, pairs in (("class", known), ("site", [(site["share"], site["site"]) for site in part["sites"]])):
@@ -234,45 +234,45 @@ def _show_lowest(say, found, classes):
         say.print("; ".join(texts.values()) + " (-v: all)", soft_wrap=True)
 
 
-def _show_cross_site(say, found):
+def _show_cross_site(say, accuracies):
     """Print the accuracy of the local model of each site and of the federated model on each site's held-out samples."""
-    what = f"{CALLED[found['measures']]}: model of a row on held-out samples of a column"
-    models = zip([*found["sites"], "all, federated"], [*found["own"], found["federated"]], strict=True)
+    title = f"{CALLED[accuracies['measures']]}: model of a row on held-out samples of a column"
+    models = zip([*accuracies["sites"], "all, federated"], [*accuracies["own"], accuracies["federated"]], strict=True)
     rows = [[printable(name), *map(percent, row)] for name, row in models if row is not None]
-    say.print(Table("model of", *map(printable, found["sites"]), rows=rows, title=what))
+    say.print(Table("model of", *map(printable, accuracies["sites"]), rows=rows, title=title))
 
 
-def _show_personal(say, found):
+def _show_personal(say, scores):
     """Print the share of each client's held-out samples that its own model and the common model predict, at most 40."""
-    kinds = [name for name in ("own", "common") if name in found]
-    table = Table("client", "samples", *(f"{name} model" for name in kinds), title=f"{found['measures']} on held-out samples")
-    for i, name in enumerate(found["clients"][:40]):
-        table.add_row(printable(name), str(found["samples"][i]), *[percent(found[kind][i]) for kind in kinds])
-    table.add_row("all", sum(found["samples"]), *[percent(found[f"{kind}_share"]) for kind in kinds])
+    kinds = [name for name in ("own", "common") if name in scores]
+    table = Table("client", "samples", *(f"{name} model" for name in kinds), title=f"{scores['measures']} on held-out samples")
+    for i, name in enumerate(scores["clients"][:40]):
+        table.add_row(printable(name), str(scores["samples"][i]), *[percent(scores[kind][i]) for kind in kinds])
+    table.add_row("all", sum(scores["samples"]), *[percent(scores[f"{kind}_share"]) for kind in kinds])
     say.print(table)
 
 
 def _show_personal_of(say, rows):
     """Print a line per run with the scores of the clients' own models and of the common model."""
     shares = [[percent(row["personal"].get(f"{kind}_share")) for kind in ("own", "common")] for row in rows]
-    cells = [(printable(row["run"]), row["method"], *own) for row, own in zip(rows, shares, strict=True)]
+    cells = [(printable(row["run"]), row["method"], *share) for row, share in zip(rows, shares, strict=True)]
     say.print(Table("run", "method", "own model", "common model", rows=cells, title="held-out samples of all clients"))
 
 
-def _show_beside(say, what, heads, columns):
+def _show_beside(say, heading, heads, columns):
     """Print columns {name: {row: text}} as a table of at most 40 rows."""
     if columns:
         names = list(dict.fromkeys(row for cells in columns.values() for row in cells))[:40]
         rows = [[printable(row), *[cells.get(row) for cells in columns.values()]] for row in names]
-        say.print(Table(what, *[heads[name] for name in columns], rows=rows))
+        say.print(Table(heading, *[heads[name] for name in columns], rows=rows))
 
 
-def _show_many(found, baseline):
-    rows, say = found.rows, out_console()
-    print_results(list_runs(rows, found.notes))
+def _show_many(evaluation, baseline):
+    rows, say = evaluation.rows, out_console()
+    print_results(list_runs(rows, evaluation.notes))
     if "personal" in rows[0]:
         _show_personal_of(say, rows)
-    groups = found.groups(baseline=baseline)
+    groups = evaluation.groups(baseline=baseline)
     for group in groups:  # --by prints the differences of scores
         group["ahead"] = {name: value for name, value in group["ahead"].items() if name.startswith("target_")}
     if groups:

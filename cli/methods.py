@@ -177,14 +177,14 @@ def _summarize(name, kind, function):
 def _details(kind, function):
     """Describe explanation, parameters, replies, notes and records of a component as texts and tables."""
     rows, replies = parts.describe_parameters(kind, function), declaration(function).sends or {}
-    out = [f"\n{text}" for text in [parts.explain(function)] if text]
-    out += ["", Table("parameter", "default", "may be", "meaning", rows=rows)] if rows else []
+    lines = [f"\n{text}" for text in [parts.explain(function)] if text]
+    lines += ["", Table("parameter", "default", "may be", "meaning", rows=rows)] if rows else []
     if replies:
         form = "" if kind == "method" else " with --form federated"
         weights = "the weights of a warm-up" if kind == "estimator" else "the weights"
-        out += [f"\nReplies of a client{form}, in addition to {weights}:"]
-        out += [f"  {reply}: {what}" for reply, what in replies.items()]
+        lines += [f"\nReplies of a client{form}, in addition to {weights}:"]
+        lines += [f"  {reply}: {what}" for reply, what in replies.items()]
     for heading in ("Notes", "Reports"):
         if text := parts.section(function, heading):
-            out.append(f"\n{heading.replace('Reports', 'Records of a run')}:\n{text}")
-    return out
+            lines.append(f"\n{heading.replace('Reports', 'Records of a run')}:\n{text}")
+    return lines

@@ -134,8 +134,8 @@ def join(folder: str, data: str, leave_out: str) -> None:
 
     site = folders.read_site(folder)
     preview.list_replies(data, site["agreed"], leave_out, site["memory"])
-    if site["data"] and site["data"] != os.path.abspath(data) and (kept := folders.list_private_files(site)):
-        names = ", ".join(os.path.relpath(path, site["folder"]) for path in kept)
+    if site["data"] and site["data"] != os.path.abspath(data) and (private := folders.list_private_files(site)):
+        names = ", ".join(os.path.relpath(path, site["folder"]) for path in private)
         caution(
             f"{names}: kept from an earlier `fnlkit site join` with {site['data']}; if you did not join before, remove them"
         )
@@ -197,17 +197,17 @@ def review(data: str | None, folder: str, name: str, output: str, table: str | N
     text = files.read_text(decisions)
 
     def change(before: Federation) -> Federation:
-        found = fnlkit.import_review(before, decisions, dataset=samples, say=caution, **columns)
-        return fnlkit.correct(found, listed=True) if listed else found
+        imported = fnlkit.import_review(before, decisions, dataset=samples, say=caution, **columns)
+        return fnlkit.correct(imported, listed=True) if listed else imported
 
-    found = labels.review_imported(memory, federation, change)
-    last = read_reviews(found)[-1]
-    for line in describe_list(last, found, "fnlkit site review --list"):
+    imported = labels.review_imported(memory, federation, change)
+    last = read_reviews(imported)[-1]
+    for line in describe_list(last, imported, "fnlkit site review --list"):
         console().print(line, soft_wrap=True)
     if listed:
-        facts = found.meta["corrections"][-1]
+        facts = imported.meta["corrections"][-1]
         console().print(f"{facts['flagged']} listed, {facts['changed']} relabeled, {facts['dropped']} left out")
-    labels.store_review(memory, found, text, os.path.splitext(decisions)[1])
+    labels.store_review(memory, imported, text, os.path.splitext(decisions)[1])
     many = f"{last.decided} decided: {len(last.changed)} labels changed, {len(last.dropped)} samples left out"
     many += "; the next run uses these labels"
     if table is None:

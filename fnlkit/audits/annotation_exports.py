@@ -106,7 +106,7 @@ def read_annotations(
             all_of = np.ones(len(mine), bool)
             empty = np.zeros(0, np.int64)
             decisions.append(Decisions(client, mine, chosen, all_of, people, digest, empty, mine, all_of, (mine, others)))
-    if sum(len(one.positions) for one in decisions) < len(labels):
+    if sum(len(table.positions) for table in decisions) < len(labels):
         raise InputError(f"{source}: a labeled sample belongs to no client of the federation")
     return decisions
 

@@ -180,7 +180,7 @@ def audit(
     moments: list[dict[str, np.ndarray]] = []
     if embeddings is None and dataset.kind == "vector" and dataset.features is None and scale is None:
         scales = [moments_of_known(site.x) for site in sites]
-        moments = [dict(zip(("known", "total", "squares"), one, strict=True)) for one in scales]
+        moments = [dict(zip(("known", "total", "squares"), scale_of_site, strict=True)) for scale_of_site in scales]
         scale = pool_moments(scales)
     scale = scale and scale_of(*scale)
     changes = possible(dataset.kind, dataset.x_train.shape[1:])
@@ -279,7 +279,7 @@ def supported_share(row: SiteAudit, mistakes: float) -> float:
 
 def _describe_samples(sites, whole):
     """List the entries of SiteAudit about the samples of each site, as dicts."""
-    reviews = {one.client: [describe_last(one.guarantee)] for one in read_guaranteed_reviews(whole) if one.guarantee}
+    reviews = {review.client: [describe_last(review.guarantee)] for review in read_guaranteed_reviews(whole)}
     entries = []
     for k, (site, unlabeled) in enumerate(zip(sites, whole.meta.get("client_unlabeled", [0] * len(whole)), strict=True)):
         kept = site.kept

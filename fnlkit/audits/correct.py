@@ -103,18 +103,16 @@ def correct_listed(
     InputError
         If there is no list, or if a client would have no sample left.
     """
-    done = {one.sha256 for one in read_applied_lists(federation)}
+    done = {applied.sha256 for applied in read_applied_lists(federation)}
     lists = [
-        AppliedList(
-            one.guarantee.q, one.guarantee.confidence, one.guarantee.reviews, one.guarantee.listed, one.sha256, one.when
-        )
-        for one in read_guaranteed_reviews(federation)
-        if one.guarantee and one.guarantee.listed and one.sha256 not in done
+        AppliedList(made.q, made.confidence, made.reviews, made.listed, review.sha256, review.when)
+        for review in read_guaranteed_reviews(federation)
+        if (made := review.guarantee) and made.listed and review.sha256 not in done
     ]
     if not lists:
         raise InputError("no list to apply; `fnlkit.export_review(guarantee=0.2)` and `fnlkit.import_review()` make one")
     suggested = np.asarray(federation.extra[f"{PREFIX}suggested_label"])
-    listed = np.array(sorted({i for one in lists for i in one.listed}), np.int64)
+    listed = np.array(sorted({i for applied in lists for i in applied.listed}), np.int64)
     chosen = listed[np.isin(listed, federation.client_indices) & ~find_reviewed(federation)[listed]]
     other = (suggested[chosen] != np.asarray(federation.given)[chosen]) & (not drop)
     dropped = chosen[~other]

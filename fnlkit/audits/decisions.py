@@ -129,8 +129,8 @@ def read_decisions(text: str, federation: "Federation", dataset: "Dataset", sour
     if not 0 <= client < len(federation):
         raise InputError(f"{source}: expected the review of one client of this federation, 0 to {len(federation) - 1}")
     held, seen = np.asarray(federation.whole().clients[client]), np.array(list(map(int, cells["position"])), np.int64)
-    rest = ~np.isin(np.arange(len(seen)), left_out)
-    rows, listed = seen[rest], np.array(listed, bool)[rest]
+    new = ~np.isin(np.arange(len(seen)), left_out)
+    rows, listed = seen[new], np.array(listed, bool)[new]
     if len(set(seen.tolist())) < len(seen) or not np.isin(rows, held).all():
         raise InputError(f"{source}: a sample is listed twice or does not belong to client {client}; export the review again")
     strata = _strata(federation, held[~find_reviewed(federation)[held]], client, rows, listed, design, source)
@@ -155,9 +155,9 @@ class _Imported:
     def __init__(self, federation, names):
         self.mask, self.given, self.names = find_reviewed(federation), federation.given, names
         self.dropped, self.changed = set(), {}
-        for one in read_reviews(federation):
-            self.dropped |= set(one.dropped)
-            for position, before, _ in one.changed:
+        for review in read_reviews(federation):
+            self.dropped |= set(review.dropped)
+            for position, before, _ in review.changed:
                 self.changed[position] = before
 
     def has(self, position: int) -> bool:
@@ -259,11 +259,11 @@ def decide(
     provenance : dict, optional
     """
     before, given = np.asarray(federation.given), np.array(federation.given)
-    kept = decisions.label >= 0  # -1 is a sample to drop
-    given[decisions.positions[kept]] = decisions.label[kept]
+    not_dropped = decisions.label >= 0  # -1 is a sample to drop
+    given[decisions.positions[not_dropped]] = decisions.label[not_dropped]
     mask = find_reviewed(federation).copy()
     mask[decisions.positions] = True
-    changed = decisions.positions[kept]
+    changed = decisions.positions[not_dropped]
     changed = changed[given[changed] != before[changed]]
     guarantee = None
     if decisions.design is not None:
@@ -279,7 +279,7 @@ def decide(
         sha256=decisions.digest,
         decided=len(decisions.positions),
         changed=[[int(i), before[i].tolist(), given[i].tolist()] for i in changed],
-        dropped=decisions.positions[~kept].tolist(),
+        dropped=decisions.positions[~not_dropped].tolist(),
         unsure=decisions.unsure.tolist(),
         level=level(federation, decisions),
         after=level_after_review(federation, decisions),
@@ -293,7 +293,7 @@ def decide(
     extra["review_part"] = _parts(federation, decisions)
     extra |= _estimates_after(extra, decisions.client, review.after)
     decided = replace(federation, given=given, extra=extra, meta=meta)
-    return without_samples(decided, decisions.positions[~kept])
+    return without_samples(decided, decisions.positions[~not_dropped])
 
 
 def _parts(federation, decisions):

@@ -232,10 +232,10 @@ def make_guarantee(
     """
     reviewed = np.isin(top, drawn)
     groups = federation.given[top]
-    how: dict[str, Any] = {"q": design.q, "confidence": design.confidence, "errors": design.errors, "groups": groups}
-    guaranteed = find_guaranteed_list(-np.arange(len(top)), reviewed, np.isin(top, wrong), **how)
+    terms: dict[str, Any] = {"q": design.q, "confidence": design.confidence, "errors": design.errors, "groups": groups}
+    guaranteed = find_guaranteed_list(-np.arange(len(top)), reviewed, np.isin(top, wrong), **terms)
     listed = top[guaranteed.listed]
-    before = [one.guarantee for one in read_guaranteed_reviews(federation) if one.client == client]
+    before = [review.guarantee for review in read_guaranteed_reviews(federation) if review.client == client]
     this = ListTerms(len(listed), design.q, design.confidence)
     return Guarantee(
         q=design.q,
@@ -247,22 +247,22 @@ def make_guarantee(
         wrong=int((reviewed & np.isin(top, wrong)).sum()),
         right_at_most=guaranteed.right_at_most,
         listed=listed.tolist(),
-        together=_together([*(ListTerms(len(one.listed), one.q, one.confidence) for one in before if one), this]),
+        together=_together([*(ListTerms(len(past.listed), past.q, past.confidence) for past in before if past), this]),
     )
 
 
 def _together(lists):
     """Join the ListTerms of several lists of a client: the errors of the single lists add up."""
-    sure = [one.confidence for one in lists if one.confidence is not None]
-    labels = sum(one.labels for one in lists)
+    sure = [guarantee.confidence for guarantee in lists if guarantee.confidence is not None]
+    labels = sum(guarantee.labels for guarantee in lists)
     if len(sure) == len(lists):
-        return ListTerms(labels, max(one.q for one in lists), max(0.0, 1 - sum(1 - c for c in sure)))
-    return ListTerms(labels, min(1.0, sum(one.q for one in lists)), None)
+        return ListTerms(labels, max(guarantee.q for guarantee in lists), max(0.0, 1 - sum(1 - c for c in sure)))
+    return ListTerms(labels, min(1.0, sum(guarantee.q for guarantee in lists)), None)
 
 
-def describe_last(found: Guarantee) -> str:
+def describe_last(last: Guarantee) -> str:
     """Write the guarantee of the last review as a sentence for an audit."""
-    return f"The last review lists {statement(len(found.listed), found.q, found.confidence)} ({found.reviews} decisions)."
+    return f"The last review lists {statement(len(last.listed), last.q, last.confidence)} ({last.reviews} decisions)."
 
 
 def statement(labels: int, q: float, confidence: float | None) -> str:

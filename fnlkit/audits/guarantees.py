@@ -103,10 +103,10 @@ def find_guaranteed_list(
         raise InputError(f"the reviewer's error rate is {errors}; expected a number from 0 to below 1")
     if confidence is not None and (errors or not 0 < confidence < 1):
         raise InputError(f"the confidence is {confidence}; expected a number between 0 and 1, and a reviewer without errors")
-    reviewed, found = np.asarray(reviewed, bool), np.asarray(reviewed & wrong, bool)
+    reviewed, errors_found = np.asarray(reviewed, bool), np.asarray(reviewed & wrong, bool)
     size, reviews = len(reviewed), int(reviewed.sum())
-    order = np.argsort(-update_scores(scores, found, groups), kind="stable")
-    right, unreviewed = np.cumsum((reviewed & ~found)[order]), np.cumsum(~reviewed[order])
+    order = np.argsort(-update_scores(scores, errors_found, groups), kind="stable")
+    right, unreviewed = np.cumsum((reviewed & ~errors_found)[order]), np.cumsum(~reviewed[order])
     if confidence is None:
         most = right_on_average(right, size, reviews) / (1 - errors)
     else:

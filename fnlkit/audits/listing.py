@@ -106,9 +106,9 @@ def list_labels(federation: "Federation") -> Sheet:
 def _find_decisions(federation):
     """Find {position: reviewer and date} of the samples whose label a review changed or that it left out."""
     decided = {}
-    for one in read_reviews(federation):
-        words = " ".join(str(part) for part in (one.who, one.when) if part)
-        positions = [*(row[0] for row in one.changed if row), *one.dropped]
+    for review in read_reviews(federation):
+        words = " ".join(str(part) for part in (review.who, review.when) if part)
+        positions = [*(row[0] for row in review.changed if row), *review.dropped]
         decided |= dict.fromkeys(positions, f"review ({words})" if words else "review")
     return decided
 
@@ -116,11 +116,11 @@ def _find_decisions(federation):
 def _find_listed(federation):
     """Find {position: list, guarantee and review} of the samples that `correct --list` changed or left out."""
     listed = {}
-    for number, one in enumerate(read_applied_lists(federation), 1):
-        sure = "on average" if one.confidence is None else f"with probability {one.confidence:g}"
-        text = f"list {number} of {len(one.listed)} labels, at most {one.q:g} right {sure}"
-        text += f" (review of {one.when}, {one.reviews} decisions, {one.sha256[:12]})"
-        listed |= dict.fromkeys(one.listed, text)
+    for number, applied in enumerate(read_applied_lists(federation), 1):
+        sure = "on average" if applied.confidence is None else f"with probability {applied.confidence:g}"
+        text = f"list {number} of {len(applied.listed)} labels, at most {applied.q:g} right {sure}"
+        text += f" (review of {applied.when}, {applied.reviews} decisions, {applied.sha256[:12]})"
+        listed |= dict.fromkeys(applied.listed, text)
     return listed
 
 
@@ -162,8 +162,8 @@ def _words(federation, labels):
 
 def _find_left_out(federation):
     """Yield (position, client) of samples that reviews and corrections left out."""
-    for one in read_reviews(federation):
-        yield from ((position, one.client) for position in one.dropped)
+    for review in read_reviews(federation):
+        yield from ((position, review.client) for position in review.dropped)
     for record in federation.meta.get("corrections", []):
         parts = record.get("left_out", [])
         for client, positions in enumerate(parts if isinstance(parts, list) else [parts]):

@@ -66,7 +66,7 @@ def total_epsilon(releases: Iterable[tuple[float, float]], delta: float) -> floa
     Gaussian releases add up exactly: their precisions 1 / sigma^2 are added (Dong, Roth and Su 2022, Corollary 2).
     """
     dp_accounting = _accountant()
-    precision = sum(1 / sigma_of(*one) ** 2 for one in releases)
+    precision = sum(1 / sigma_of(*release) ** 2 for release in releases)
     return float(dp_accounting.get_epsilon_gaussian(1 / math.sqrt(precision), delta)) if precision else 0.0
 
 

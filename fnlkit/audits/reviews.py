@@ -211,7 +211,7 @@ def read_reviews(federation: "Federation") -> list[Review]:
 
 def read_guaranteed_reviews(federation: "Federation") -> list[Review]:
     """Read the records of reviews with a guarantee; see `read_reviews`."""
-    return [one for one in read_reviews(federation) if one.guarantee is not None]
+    return [review for review in read_reviews(federation) if review.guarantee is not None]
 
 
 def read_applied_lists(federation: "Federation") -> list[AppliedList]:

@@ -136,15 +136,15 @@ def folder(
     dicoms = cache_json("dicom", lambda: common_window(every, window), files=every, where=where, reading=f"{bool(window)}")
     window, stored_window, more = choose_window(dicoms, window, display_path(path), of_site)
     left += more
-    how = f"{size}{stored_window}{seconds or ''}"
+    reading = f"{size}{stored_window}{seconds or ''}"
     if size and (stored_window or seconds):  # without separators, size=1 and window=40/400 would equal size=14 and window=0/400
-        how = f"size={size} window={stored_window} seconds={seconds}"
-    how += " whole" if size and not crop else ""  # earlier versions cropped
-    how += f" pixels={pixels}" if pixels else ""
+        reading = f"size={size} window={stored_window} seconds={seconds}"
+    reading += " whole" if size and not crop else ""  # earlier versions cropped
+    reading += f" pixels={pixels}" if pixels else ""
 
     def content(order: np.ndarray) -> Iterator[bytes]:
         for file, label in (*train, *test):
-            yield f"{file.relative_to(path).as_posix()} {order[label]} {how}\n".encode("utf-8", "surrogateescape")
+            yield f"{file.relative_to(path).as_posix()} {order[label]} {reading}\n".encode("utf-8", "surrogateescape")
             yield decoding.digest_of(file)
 
     options = {"size": size, "crop": crop, "label": label, "group": group, "window": window, "pixels": pixels,
@@ -331,9 +331,9 @@ def dataset_of_files(path, parameters, train, test, names, where, content):
             f"{len(kinds[kind]):,} {kind}s such as {display_path(kinds[kind][0])}" for kind in ("image", "wave")
         )
         raise InputError(f"{display_path(path)}: contains {both}; a data set has one kind of samples: remove the others")
-    how = {name: value for name, value in parameters.items() if name not in ("label", "group", "skip_damaged")}
-    kind, read = decoding.reader(files, **how)
-    whole = decoding.reader(files, **how | {"size": 0})[1] if parameters.get("size") and kind == "image" else None
+    reading = {name: value for name, value in parameters.items() if name not in ("label", "group", "skip_damaged")}
+    kind, read = decoding.reader(files, **reading)
+    whole = decoding.reader(files, **reading | {"size": 0})[1] if parameters.get("size") and kind == "image" else None
     remember = partial(cache_json, files=files, where=where, reading=f"4 {parameters}")  # the form of the checksum
     dataset = Dataset(
         name=str(Spec("folder", {"path": str(path), **parameters})) if parameters else str(path),

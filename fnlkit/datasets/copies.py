@@ -229,7 +229,7 @@ def must_be_duplicates(word: str) -> None:
         raise InputError(f"is {word!r}; write {', '.join(DUPLICATES[:-1])} or {DUPLICATES[-1]}", parameter="duplicates")
 
 
-def separate(data: Dataset, found: Copies, duplicates: str, groups: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:
+def separate(data: Dataset, copies: Copies, duplicates: str, groups: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:
     """Choose the training samples (n,) that are used, and their groups (n,), so that no copies are on both sides of a split.
 
     Training samples with a copy in the test set are not used, unless no sample would remain.  Of other copies, ``drop`` uses
@@ -238,22 +238,22 @@ def separate(data: Dataset, found: Copies, duplicates: str, groups: np.ndarray |
     Parameters
     ----------
     data : Dataset
-    found : Copies
+    copies : Copies
     duplicates : "together", "drop" or "allow"
     groups : (n,) int64 or None
         Groups so far.
     """
-    used = np.ones(len(found.train), bool)
+    used = np.ones(len(copies.train), bool)
     if duplicates == "allow":
         return used, groups
-    if not found.in_test.all():
-        used &= ~found.in_test
+    if not copies.in_test.all():
+        used &= ~copies.in_test
     samples = np.arange(len(used)) if data.sample_of is None else data.sample_of
     if duplicates == "drop":
-        first = np.unique(found.train, return_index=True)[1]
+        first = np.unique(copies.train, return_index=True)[1]
         used &= np.isin(samples, samples[first])
-    elif len(np.unique(found.train)) < len(np.unique(samples)):
-        groups = merge(found.train, samples, *([] if groups is None else [groups]))
+    elif len(np.unique(copies.train)) < len(np.unique(samples)):
+        groups = merge(copies.train, samples, *([] if groups is None else [groups]))
     return used, groups
 
 

@@ -61,8 +61,8 @@ class Decoded(Rows):
         self.shape, self.dtype = (len(paths), *shape), np.dtype(dtype)
         self._threads = None
 
-    def __reduce__(self):
-        return _again, (self.folder, self.names, self.one, self.shape, self.dtype)
+    def __getstate__(self):
+        return self.__dict__ | {"_threads": None}  # another process starts threads of its own
 
     def _at(self, position):
         path = pathlib.Path(self.folder, self.names[position])
@@ -90,13 +90,6 @@ class Decoded(Rows):
         for place, sample in zip(decoded, samples, strict=True):
             place[:] = sample
         return decoded
-
-
-def _again(folder, names, one, shape, dtype):
-    """Rebuild a Decoded array in another process."""
-    out = Decoded.__new__(Decoded)
-    out.folder, out.names, out.one, out.shape, out.dtype, out._threads = folder, names, one, shape, dtype, None
-    return out
 
 
 def kind_of(path: pathlib.Path) -> str | None:
@@ -218,16 +211,16 @@ def decode_files(
         One line that names up to five files that cannot be read or that differ from the other files.
     """
     everything = [path for part in parts for path in part]
-    kept: list[Any] = []
+    small: list[Any] = []
 
     def survey() -> list[Any]:
-        sample_shape, dtype = _survey(everything, one, kept, shape)
+        sample_shape, dtype = _survey(everything, one, small, shape)
         return [list(sample_shape), np.dtype(dtype).str]
 
     form, dtype = survey() if remember is None else remember("form", survey)
     ends = np.cumsum([len(part) for part in parts])
-    if kept:
-        x = np.stack([np.broadcast_to(sample, form) for sample in kept])
+    if small:
+        x = np.stack([np.broadcast_to(sample, form) for sample in small])
         return np.split(x, ends[:-1])
     return [load_small(Decoded(part, one, form, dtype)) if part else np.empty((0, *form), dtype) for part in parts]
 
@@ -242,10 +235,10 @@ def load_small(rows: np.ndarray | Rows) -> np.ndarray | Rows:
     return loaded
 
 
-def _survey(every, one, kept, shape):
+def _survey(every, one, small, shape):
     """Find the common (shape, dtype) of the samples.
 
-    Afterwards, `kept` contains all samples, or is empty if they need more than 64 MiB.
+    Afterwards, `small` contains all samples, or is empty if they need more than 64 MiB.
     """
     forms, reasons, total = {}, {}, 0
 
@@ -263,9 +256,9 @@ def _survey(every, one, kept, shape):
             forms.setdefault((sample.shape, sample.dtype.str), []).append(path)
             total += sample.nbytes
             if total <= large.SMALL and not reasons:
-                kept.append(sample)
-    if len(kept) < len(every):
-        kept.clear()
+                small.append(sample)
+    if len(small) < len(every):
+        small.clear()
     usual, dtype = _usual(forms)
     form = shape or usual, dtype
     odd = [each for each in forms if not _fits(*each, *form)]
@@ -330,9 +323,9 @@ def _bits(dtype):
     return 8 if np.dtype(dtype) == np.uint8 else "16 or 32"
 
 
-def _remedy(one, shape, dtype, found):
+def _remedy(one, shape, dtype, odd):
     function = getattr(one, "func", one)
-    if function is image and shape and tuple(found[:2]) == tuple(shape[:2]):
+    if function is image and shape and tuple(odd[:2]) == tuple(shape[:2]):
         return f"convert them to {'gray' if shape[2] == 1 else 'color'} images of {_bits(dtype)} bits"
     if function is image and shape:
         size = f"{shape[1]} x {shape[0]}"
@@ -348,8 +341,8 @@ def find_damaged(every: Sequence[pathlib.Path], **reading: Any) -> dict[str, str
         return {}
     _, read = reader(every, **reading)
     with ThreadPoolExecutor(core_count(), thread_name_prefix="fnlkit-decode") as threads:
-        found = zip(every, threads.map(lambda path: _attempt(read, path)[1], every), strict=True)
-        return {str(path): text for path, text in found if text}
+        outcomes = zip(every, threads.map(lambda path: _attempt(read, path)[1], every), strict=True)
+        return {str(path): text for path, text in outcomes if text}
 
 
 def note_damaged(damaged: dict[str, str]) -> list[str]:

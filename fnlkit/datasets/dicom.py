@@ -193,12 +193,12 @@ def common_window(files: Sequence[Path], window: str = "") -> dict[str, Any]:
     return {"window": text, "uniform": len(ranges) < 2, "stored": stored}
 
 
-def choose_window(found: Mapping[str, Any], window: str, name: str, of_site: bool) -> tuple[str, str, list[str]]:
+def choose_window(ranges: Mapping[str, Any], window: str, name: str, of_site: bool) -> tuple[str, str, list[str]]:
     """Choose (window of the images, window in the checksum, notes).
 
     Parameters
     ----------
-    found : dict
+    ranges : dict
         As returned by `common_window`.
     window : str
         As given, or "".
@@ -212,10 +212,10 @@ def choose_window(found: Mapping[str, Any], window: str, name: str, of_site: boo
     InputError
         If a site's files have values on a scale that can differ at another site.
     """
-    full = found["window"]
+    full = ranges["window"]
     if not full or window:
-        return window, "" if window == full and found["uniform"] else window, []
-    if of_site and not (found["uniform"] and found["stored"]):
+        return window, "" if window == full and ranges["uniform"] else window, []
+    if of_site and not (ranges["uniform"] and ranges["stored"]):
         raise InputError(f'{name}: DICOM with slope or intercept; write window="center/width", the same at all sites')
     note = f'DICOM files have different ranges; physical values are read with window="{full}", which contains all'
-    return full, "" if found["uniform"] else full, [] if found["uniform"] else [note]
+    return full, "" if ranges["uniform"] else full, [] if ranges["uniform"] else [note]

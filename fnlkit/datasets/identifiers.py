@@ -103,8 +103,8 @@ def samples_of(federation: "Federation") -> Samples:
     return Samples(known or [list(map(str, range(len(federation.given))))])
 
 
-def _only(found):
-    return NONE if not found else next(iter(found)) if len(found) == 1 else SEVERAL
+def _only(positions):
+    return NONE if not positions else next(iter(positions)) if len(positions) == 1 else SEVERAL
 
 
 @dataclass(frozen=True)
@@ -194,21 +194,21 @@ def can_name(column: str, texts: Sequence[str], samples: Samples) -> bool:
     return not all(map(_NUMBER.fullmatch, words)) and bool((samples.match(words) != NONE).all())
 
 
-def _share(found):
-    return f"{(found != NONE).sum():,} of {len(found):,} rows"
+def _share(positions):
+    return f"{(positions != NONE).sum():,} of {len(positions):,} rows"
 
 
-def _complete(name, texts, samples, asked, found=None):
+def _complete(name, texts, samples, asked, positions=None):
     """Find the positions of a column; raise InputError if a row names no sample or several."""
-    found = samples.match(texts) if found is None else found
-    if (found == NONE).any():
-        rows = np.flatnonzero(found == NONE)
-        text = f"no sample {texts[rows[0]].strip()[:80]!r} in the data; {name!r} names a sample in {_share(found)}"
+    positions = samples.match(texts) if positions is None else positions
+    if (positions == NONE).any():
+        rows = np.flatnonzero(positions == NONE)
+        text = f"no sample {texts[rows[0]].strip()[:80]!r} in the data; {name!r} names a sample in {_share(positions)}"
         asked.fail(rows.tolist(), f"{text}, choose another column by {asked.option}")
-    if (found == SEVERAL).any():
-        rows = np.flatnonzero(found == SEVERAL)
+    if (positions == SEVERAL).any():
+        rows = np.flatnonzero(positions == SEVERAL)
         asked.fail(rows.tolist(), f"{texts[rows[0]].strip()[:80]!r} is the id or path of several samples; use unique ids")
-    return found
+    return positions
 
 
 def _refuse_unknown(columns, usual, numbers, samples, asked):

@@ -251,8 +251,8 @@ def new_samples(
     """Read (names, samples) of new data; see fnlkit.datasets.new_data."""
     from fnlkit.datasets import new_data
 
-    how: dict[str, Any] = {"unlabeled": unlabeled, "skip_damaged": skip_damaged, "say": say}
-    return new_data.new_samples(like, source, where=cache_folder(), load=load, **how)
+    options: dict[str, Any] = {"unlabeled": unlabeled, "skip_damaged": skip_damaged, "say": say}
+    return new_data.new_samples(like, source, where=cache_folder(), load=load, **options)
 
 
 def present(name: str, *, cache: str | os.PathLike[str] | None = None) -> bool:

@@ -170,9 +170,9 @@ def open_manifest(text: str) -> Manifest:
     """Open the Manifest for the path of a table or a manifest spec."""
     if os.path.isfile(from_home(text)):
         return Manifest(text)
-    how = bind(parse(text, "DATA"), manifest, "data set", given=("where", "download")).keywords
-    parts = [{name: how[name] for name in names if name in how} for names in (ROLES, _READING, _LISTS)]
-    return Manifest(how["file"], *parts)
+    parameters = bind(parse(text, "DATA"), manifest, "data set", given=("where", "download")).keywords
+    parts = [{name: parameters[name] for name in names if name in parameters} for names in (ROLES, _READING, _LISTS)]
+    return Manifest(parameters["file"], *parts)
 
 
 class Manifest:
@@ -401,14 +401,14 @@ class Manifest:
             self.table.fail(gaps, f"no {self.roles['true']}; a column of true labels must be complete")
         learned, named = self._learn(train, sites) if learned is None else learned, self.ids()
         kind, moved = ("vector", []) if learned else self._kind(train)
-        out: Dataset = Dataset(
+        data: Dataset = Dataset(
             name=self._name(),
             kind=kind,
             layout=LAYOUTS[0],
             y_train=labels[train],
             y_test=labels[test],
             class_names=names,
-            samples=lambda: tuple(self.samples([train, test], learned, remember=out.remember)),
+            samples=lambda: tuple(self.samples([train, test], learned, remember=data.remember)),
             fields=self._fields(train, sites),
             observed="true" not in self.roles,
             y_train_true=true[train] if "true" in self.roles else None,
@@ -424,47 +424,46 @@ class Manifest:
         if "group" in self.roles:
             columns_of = [values for values in (self.texts("group"), sites) if values is not None]
             cells = [[values[row] for row in part] for values in columns_of for part in (train, test)]
-            out.groups, out.groups_test, more = groups.of_parts(*cells)
-            out.notes += more
+            data.groups, data.groups_test, more = groups.of_parts(*cells)
+            data.notes += more
         if self.cast:
-            out.votes, out.annotators = as_matrix([self.cast[row] for row in train], names)
+            data.votes, data.annotators = as_matrix([self.cast[row] for row in train], names)
         if len(spare):
-            out.unlabeled = Unlabeled(
-                lambda: self.samples([spare], learned, out.x_train.shape[1:])[0],
+            data.unlabeled = Unlabeled(
+                lambda: self.samples([spare], learned, data.x_train.shape[1:])[0],
                 [named[row] for row in spare],
                 None if sites is None else [sites[row] for row in spare],
             )
         if "path" in self.roles:
-            self._of_files(out, train, test, labels, where)
-        return out
+            self._of_files(data, train, test, labels, where)
+        return data
 
-    def _of_files(self, out, train, test, labels, where):
+    def _of_files(self, data, train, test, labels, where):
         """Add the paths, sample rate and checksum of samples in files."""
         paths, names = self.paths, self.texts("path")
-        out.paths = np.array([names[row] for row in train])
-        if out.kind == "wave":
-            out.sample_rate = sample_rate([paths[row] for row in train])
+        parts = [[paths[row] for row in part] for part in (train, test)]
+        data.paths = np.array([names[row] for row in train])
+        if data.kind == "wave":
+            data.sample_rate = sample_rate(parts[0])
 
         reading = self.reading | {"window": self.stored_window}
-        how = {name: value for name, value in reading.items()
-               if name not in ("crop", "skip_damaged") and (value or name not in ("layout", "task", "pixels"))}  # fmt: skip
-        how |= {"whole": True} if reading["size"] and not reading["crop"] else {}  # earlier versions cropped
+        options = {name: value for name, value in reading.items()
+                   if name not in ("crop", "skip_damaged") and (value or name not in ("layout", "task", "pixels"))}  # fmt: skip
+        options |= {"whole": True} if reading["size"] and not reading["crop"] else {}  # earlier versions cropped
 
         def content(order: np.ndarray) -> Iterator[bytes]:
             for row, label in zip((*train, *test), (*labels[train], *labels[test]), strict=True):
-                yield f"{names[row]} {order[label]} {how}\n".encode("utf-8", "surrogateescape")
+                yield f"{names[row]} {order[label]} {options}\n".encode("utf-8", "surrogateescape")
                 yield digest_of(paths[row])
 
-        out.content, out.in_files = content, True
-        out.forms = lambda: tuple(out.remember("forms", lambda: [[form_of(paths[i]) for i in part] for part in (train, test)]))
-        out.remember = partial(
-            cache_json, files=[self.file, *(paths[row] for row in (*train, *test))], where=where, reading=f"3 {out.name}"
-        )
-        if out.kind == "image" and reading["size"]:
+        data.content, data.in_files = content, True
+        data.forms = lambda: tuple(data.remember("forms", lambda: [list(map(form_of, part)) for part in parts]))
+        data.remember = partial(cache_json, files=[self.file, *sum(parts, [])], where=where, reading=f"3 {data.name}")
+        if data.kind == "image" and reading["size"]:
             whole = partial(image, **{name: self.reading[name] for name in ("window", "pixels")})
-            out.whole = lambda position: whole(paths[train[position]])
-        if out.kind == "image":
-            out.notes += out.remember("pages", lambda: note_pages([paths[row] for row in (*train, *test)]))
+            data.whole = lambda position: whole(paths[train[position]])
+        if data.kind == "image":
+            data.notes += data.remember("pages", lambda: note_pages(sum(parts, [])))
 
     def drop_damaged(self, where: Path) -> list[str]:
         """Leave out the rows whose file cannot be read, if the spec says so; return notes."""
@@ -472,8 +471,8 @@ class Manifest:
             return []
         scale, files = self.reading["pixels"], self.paths
         damaged = cache_json("damaged", lambda: find_damaged(files, pixels=scale), files=files, where=where, reading=scale)
-        kept = [row for row, file in enumerate(files) if str(file) not in damaged]
-        self.table, self.cast = self.table.chosen(kept), [self.cast[row] for row in kept] if self.cast else self.cast
+        readable = [row for row, file in enumerate(files) if str(file) not in damaged]
+        self.table, self.cast = self.table.chosen(readable), [self.cast[row] for row in readable] if self.cast else self.cast
         self.__dict__.pop("paths")
         return note_damaged(damaged)
 

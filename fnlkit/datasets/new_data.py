@@ -178,25 +178,25 @@ def _of_arrays(source, like, where, wanted):
         raise InputError(f"{display_path(source)}: {error}") from error
 
 
-def _of_table(like, found, wanted, unlabeled, say):
+def _of_table(like, new, wanted, unlabeled, say):
     known = _options_of(like)
-    if not found.reading["missing"]:
-        found.blank(known.get("missing", ""))
-    rows = found.bare() if unlabeled else list(range(len(found.table)))
+    if not new.reading["missing"]:
+        new.blank(known.get("missing", ""))
+    rows = new.bare() if unlabeled else list(range(len(new.table)))
     if not rows:
-        raise InputError(f": every row of {display_path(found.file)} has a label", parameter="unlabeled")
-    if like.table is None and "path" not in found.roles:
-        raise InputError(f"{display_path(found.file)}: no column contains file paths; {like.name} has {like.kind} samples")
-    if like.kind == "image" and not found.reading["size"] and wanted[0] == wanted[1]:
-        found.reading["size"] = wanted[0]
+        raise InputError(f": every row of {display_path(new.file)} has a label", parameter="unlabeled")
+    if like.table is None and "path" not in new.roles:
+        raise InputError(f"{display_path(new.file)}: no column contains file paths; {like.name} has {like.kind} samples")
+    if like.kind == "image" and not new.reading["size"] and wanted[0] == wanted[1]:
+        new.reading["size"] = wanted[0]
     if like.kind == "image":
-        found.reading |= {name: value for name, value in _scales_of(like).items() if not found.reading[name]}
-        for note in note_pages([found.paths[row] for row in rows]):
+        new.reading |= {name: value for name, value in _scales_of(like).items() if not new.reading[name]}
+        for note in note_pages([new.paths[row] for row in rows]):
             say(note)
-    if like.kind == "wave" and not found.reading["seconds"]:
-        found.reading["seconds"] = wanted[0] / like.sample_rate
-    names, x = found.ids(), found.samples([rows], like.table, wanted)[0]
+    if like.kind == "wave" and not new.reading["seconds"]:
+        new.reading["seconds"] = wanted[0] / like.sample_rate
+    names, x = new.ids(), new.samples([rows], like.table, wanted)[0]
     if like.table:
-        for note in columns.note_unseen(like.table, found.table, rows, "rows") + columns.note_codes(found.table, like.table):
+        for note in columns.note_unseen(like.table, new.table, rows, "rows") + columns.note_codes(new.table, like.table):
             say(note)
-    return [names[row] or f"row {found.table.rows[row]}" for row in rows], x
+    return [names[row] or f"row {new.table.rows[row]}" for row in rows], x

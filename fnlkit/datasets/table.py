@@ -149,9 +149,9 @@ class Table:
         texts = [text.strip() for text in values]
         if self.comma:
             texts = [text.replace(",", ".") if _COMMA.fullmatch(text) else text for text in texts]
-        out = pandas.to_numeric(pandas.Series(texts, dtype=object), errors="coerce").to_numpy(np.float64, copy=True)
-        odd = [int(i) for i in np.flatnonzero(~np.isfinite(out)) if texts[i].lower() not in MISSING]
-        return out, odd
+        numbers = pandas.to_numeric(pandas.Series(texts, dtype=object), errors="coerce").to_numpy(np.float64, copy=True)
+        odd = [int(i) for i in np.flatnonzero(~np.isfinite(numbers)) if texts[i].lower() not in MISSING]
+        return numbers, odd
 
     def blank(self, codes: Collection[str]) -> None:
         """Make the cells empty whose value is one of `codes`."""
@@ -366,29 +366,29 @@ def _read_file(path, ending):
         raise InputError(f"{name}: no such file")
     try:
         _must_fit(path, ending)
-        found = getattr(pandas, function)(path, **options)
+        content = getattr(pandas, function)(path, **options)
     except ImportError:
         raise InputError(f"{name}: {kind} needs {needs}") from None
     except InputError:
         raise
     except Exception as error:
         raise InputError(f"{name}: cannot be read as {kind}: {' '.join(str(error).split())[:100]}") from error
-    if isinstance(found, dict):
-        first, *others = found
-        frame = found[first]
+    if isinstance(content, dict):
+        first, *others = content
+        frame = content[first]
         frame.index += 1
         table = _from_sheet(frame, path)
         table.notes += [f"the sheet {first!r} of {name} is read; not read: {list_names(others)}"] if others else []
         return table
-    levels = [level for level in found.index.names if level is not None]
-    _names(path, [*map(str, levels), *map(str, found.columns)])
-    found = found.reset_index(level=levels)
-    found.columns = [str(column).strip() for column in found.columns]
-    found = found[[column for column in found if column and not column.startswith("__index_level_")]]
-    texts = sum(dtype.kind == "O" for dtype in found.dtypes)
-    if texts * len(found) > MAX_CELLS or found.size > MAX_NUMBERS:
-        raise InputError(f"{name}: {len(found):,} rows of {found.shape[1]} columns are too large for memory: use an npz")
-    return from_frame(found, path, list(range(1, len(found) + 1)))
+    levels = [level for level in content.index.names if level is not None]
+    _names(path, [*map(str, levels), *map(str, content.columns)])
+    content = content.reset_index(level=levels)
+    content.columns = [str(column).strip() for column in content.columns]
+    content = content[[column for column in content if column and not column.startswith("__index_level_")]]
+    texts = sum(dtype.kind == "O" for dtype in content.dtypes)
+    if texts * len(content) > MAX_CELLS or content.size > MAX_NUMBERS:
+        raise InputError(f"{name}: {len(content):,} rows of {content.shape[1]} columns are too large for memory: use an npz")
+    return from_frame(content, path, list(range(1, len(content) + 1)))
 
 
 def _must_fit(path, ending):

@@ -150,7 +150,7 @@ class Encoding:
 
 def cached_parts(
     parts: Mapping[str, np.ndarray | Rows],
-    how: Encoding,
+    encoding: Encoding,
     *,
     checksum: str,
     device: str = "auto",
@@ -163,7 +163,7 @@ def cached_parts(
     Parameters
     ----------
     parts : dict of str to array (n, ...)
-    how : Encoding
+    encoding : Encoding
     checksum : str
         Identifies the content of `parts`.
     device : str
@@ -171,8 +171,8 @@ def cached_parts(
     """
     from filelock import FileLock  # takes 17 ms, which commands without a backbone save
 
-    data = View(next(iter(parts.values())), next(iter(parts.values())), how.kind, how.sample_rate)
-    key = [checksum, how.spec, how.weights, _device_type(device), *parts]
+    data = View(next(iter(parts.values())), next(iter(parts.values())), encoding.kind, encoding.sample_rate)
+    key = [checksum, encoding.spec, encoding.weights, _device_type(device), *parts]
     folder = cache_folder() / "features" / hashlib.sha256(json.dumps(key).encode()).hexdigest()[:32]
     try:
         folder.parent.parent.mkdir(parents=True, exist_ok=True)
@@ -180,11 +180,11 @@ def cached_parts(
         lock = FileLock(f"{folder}.lock")
         lock.acquire()
     except OSError:  # the cache folder is not writable
-        return embed_parts(data, parts, how.spec, device=device, progress=progress)
+        return embed_parts(data, parts, encoding.spec, device=device, progress=progress)
     try:
         if not folder.is_dir():
             part = folder.with_suffix(".part")
-            embedded = embed_parts(data, parts, how.spec, device=device, progress=progress, place=part)
+            embedded = embed_parts(data, parts, encoding.spec, device=device, progress=progress, place=part)
             shapes = {}
             for name, rows in embedded.items():
                 shapes[name] = list(rows.shape)

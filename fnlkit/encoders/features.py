@@ -182,10 +182,10 @@ def with_backbone(
         more: dict[str, Any] = {"table": table, "columns": columns.features(table)}
     else:
         parts = {"train": dataset.x_train} | ({"test": dataset.x_test} if len(dataset.y_test) else {})
-        how = Encoding(spec, weights, kind, tuple(dataset.x_train.shape[1:]), dataset.sample_rate)
-        encoded = cached_parts(parts, how, checksum=checksum, device=device, progress=progress)
+        encoding = Encoding(spec, weights, kind, tuple(dataset.x_train.shape[1:]), dataset.sample_rate)
+        encoded = cached_parts(parts, encoding, checksum=checksum, device=device, progress=progress)
         samples = (encoded["train"], encoded.get("test", encoded["train"][:0]))
-        about |= {"kind": kind, "shape": list(how.shape), "sample_rate": dataset.sample_rate}
+        about |= {"kind": kind, "shape": list(encoding.shape), "sample_rate": dataset.sample_rate}
         about |= dataset.scale
         more = {"kind": "vector", "sample_rate": 0, "statistics": None, "in_files": False}
     return replace(
@@ -224,8 +224,8 @@ def embed_samples(
 ) -> np.ndarray | Stored:
     """Embed the training samples (n, d) by a backbone, from the cache if this was computed before."""
     spec = parse(spec, "`embeddings`")
+    x = dataset.x_train
     if spec.name in _FITTED:
-        return embed_parts(dataset, {"train": dataset.x_train}, spec, device=device, progress=progress)["train"]
-    shape = tuple(dataset.x_train.shape[1:])
-    how = Encoding(str(spec), weights_of(spec, dataset.kind), dataset.kind, shape, dataset.sample_rate)
-    return cached_parts({"train": dataset.x_train}, how, checksum=dataset.checksum, device=device, progress=progress)["train"]
+        return embed_parts(dataset, {"train": x}, spec, device=device, progress=progress)["train"]
+    encoding = Encoding(str(spec), weights_of(spec, dataset.kind), dataset.kind, tuple(x.shape[1:]), dataset.sample_rate)
+    return cached_parts({"train": x}, encoding, checksum=dataset.checksum, device=device, progress=progress)["train"]

@@ -70,8 +70,8 @@ def confident(
         return by_clients(evidence, federated.with_predictions(evidence, evidence.folds(folds, by)), thresholds)
     probabilities = evidence.predicted_out_of_sample(folds, by)
     evidence.weigh(probabilities.argmax(1), "predictions")
-    how = {"thresholds": thresholds, "seed": evidence.seed, "independence": evidence.independence}
-    return judge_probabilities(probabilities, evidence.labels, evidence.offsets, **how)
+    options = {"thresholds": thresholds, "seed": evidence.seed, "independence": evidence.independence}
+    return judge_probabilities(probabilities, evidence.labels, evidence.offsets, **options)
 
 
 def judge_probabilities(
@@ -169,10 +169,10 @@ def joint(counts: np.ndarray, given: np.ndarray) -> np.ndarray:
     return np.where(columns > 0, scaled, diagonal)
 
 
-def label_cells(found: np.ndarray, labels: np.ndarray, offsets: np.ndarray, classes: int) -> np.ndarray:
+def label_cells(confident_in: np.ndarray, labels: np.ndarray, offsets: np.ndarray, classes: int) -> np.ndarray:
     """Count samples by given label (N, 3, C): confident in it, in another class, in none."""
     clients = len(offsets) - 1
-    kind = np.where(found < 0, 2, np.where(found == labels, 0, 1))
+    kind = np.where(confident_in < 0, 2, np.where(confident_in == labels, 0, 1))
     cell = (owners(offsets) * 3 + kind) * classes + labels
     return np.bincount(cell, minlength=clients * 3 * classes).reshape(clients, 3, classes)
 

@@ -172,15 +172,15 @@ class EstimatorInputs:
         chance = float((counts.sum(1) / total) @ (counts.sum(0) / total))
         if wilson(counts.trace(), total, 0.9973)[0] > chance:  # by three standard errors
             return
-        found = f"{what} agree with {100 * share:.0f} % of the given labels, and {100 * chance:.0f} % are expected by chance"
+        shares = f"{what} agree with {100 * share:.0f} % of the given labels, and {100 * chance:.0f} % are expected by chance"
         useful = chance + USEFUL * (1 - chance)  # 1, as the share, if all labels and guesses are of one class
         if wilson(counts.trace(), total)[1] >= useful:
             self.say(
-                f"unchecked: {found}; {total:,} samples are too few or too alike to tell these apart; "
+                f"unchecked: {shares}; {total:,} samples are too few or too alike to tell these apart; "
                 "compare with another estimator"
             )
         else:
-            self.say(f"void: {found}; do not use these levels, flags and suggestions")
+            self.say(f"void: {shares}; do not use these levels, flags and suggestions")
 
     def embed(self) -> Any:
         """Embed the clients' samples (m, d). Default: pixels or principal components.

@@ -25,15 +25,15 @@ WRONG, RIGHT, STEPS = 2.0, 38.0, 100
 NORMAL = 1.96
 
 
-def in_whole_numbers(found: dict[str, Any], labels: np.ndarray, classes: int) -> dict[str, Any]:
+def in_whole_numbers(estimates: dict[str, Any], labels: np.ndarray, classes: int) -> dict[str, Any]:
     """Select the part of a `fit` that a client replies: low, high, and counts (C, C) by true and given class, int64.
 
     The ends of the interval are rounded outward.  The expected counts of a given class are rounded to whole numbers with the
     same sum (largest remainders).
     """
     totals = np.bincount(labels, minlength=classes)
-    counts = np.stack([allot(number, column) for number, column in zip(totals, found["counts"].T, strict=True)], 1)
-    low, high = (np.round(found[name] * len(labels), 9) for name in ("low", "high"))
+    counts = np.stack([allot(number, column) for number, column in zip(totals, estimates["counts"].T, strict=True)], 1)
+    low, high = (np.round(estimates[name] * len(labels), 9) for name in ("low", "high"))
     return {"low": np.int64(np.floor(low)), "high": np.int64(np.ceil(high)), "counts": counts}
 
 
@@ -93,12 +93,12 @@ def log_likelihoods(logits: np.ndarray, labels: np.ndarray, *, prior: float = 1.
     labels : int (n,)
     prior : float >= 0
     """
-    found = []
+    likelihoods = []
     for tempers in _pieces(TEMPERS, logits.size):
         parts = _split(softmax(tempers[:, None, None] * logits), labels, np.ones(len(labels)))
         T = _maximize(parts, _start(logits.shape[1], len(tempers)), prior, 40)
-        found.append(sum((np.log(_likelihoods(part, T)).sum(1) for part in parts), np.zeros(len(T))))
-    return np.concatenate(found)
+        likelihoods.append(sum((np.log(_likelihoods(part, T)).sum(1) for part in parts), np.zeros(len(T))))
+    return np.concatenate(likelihoods)
 
 
 def fit(

@@ -57,12 +57,12 @@ def contiguous(values: np.ndarray, dtype: DTypeLike) -> np.ndarray:
     return np.asarray(SimpleNamespace(__array_interface__=interface, owner=values))
 
 
-def distributions(found: np.ndarray, name: str, slack: float, advice: str) -> None:
+def distributions(probs: np.ndarray, name: str, slack: float, advice: str) -> None:
     """Raise if a row (..., C) is not a probability distribution.
 
     Parameters
     ----------
-    found : float array (..., C)
+    probs : float array (..., C)
         Rows with NaN pass, because the kernels check for NaN.
     name : str
     slack : float
@@ -71,12 +71,12 @@ def distributions(found: np.ndarray, name: str, slack: float, advice: str) -> No
         End of the message.
     """
     with np.errstate(invalid="ignore", over="ignore"):
-        sums = np.einsum("...c->...", found)
+        sums = np.einsum("...c->...", probs)
         wrong = np.abs(sums - 1) > slack
     if wrong.any():
         raise InputError(f"rows of `{name}` must sum to 1, found a sum of {sums[wrong][0]:.4g}; {advice}")
-    if found.size and found.min() < -1e-6:
-        raise InputError(f"`{name}` must hold probabilities, found {found.min():.4g}; {advice}")
+    if probs.size and probs.min() < -1e-6:
+        raise InputError(f"`{name}` must hold probabilities, found {probs.min():.4g}; {advice}")
 
 
 def finite(array: np.ndarray, name: str, advice: str = "drop such samples first") -> None:

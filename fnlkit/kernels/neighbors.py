@@ -186,10 +186,10 @@ def nearest(
     return positions if include_self else _others(positions, rows)
 
 
-def _others(found, rows):
+def _others(neighbors, rows):
     """Remove the row itself from its neighbors (m, k + 1): (m, k)."""
-    others = np.empty((len(found), found.shape[1] - 1), np.int64)
-    compiled.drop_self(found, rows, others)
+    others = np.empty((len(neighbors), neighbors.shape[1] - 1), np.int64)
+    compiled.drop_self(neighbors, rows, others)
     return others
 
 

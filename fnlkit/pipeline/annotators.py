@@ -119,8 +119,8 @@ def consensus(
     from fnlkit.audits.consensus import consensus, consensus_of_rows, own_votes
     from fnlkit.audits.votes import read_votes, to_votes
 
-    given = read_inputs(federation, probabilities=probabilities, say=say)
-    federation = given.federation
+    inputs = read_inputs(federation, probabilities=probabilities, say=say)
+    federation = inputs.federation
     arrays = os.fspath(votes).lower().endswith((".npz", ".npy")) if is_path(votes) else not hasattr(votes, "columns")
     if arrays and (control is not None or sample_column is not None):
         raise InputError(
@@ -141,6 +141,6 @@ def consensus(
     record = provenance("consensus", None, votes=source, method=method, probs=name_source(probabilities), **chosen)
     table: Any = votes
     agreed, sites = consensus(
-        federation, table, method, annotators=annotators, probabilities=given.probabilities, provenance=record
+        federation, table, method, annotators=annotators, probabilities=inputs.probabilities, provenance=record
     )
     return Agreed(agreed, method, list(agreed.meta["consensus"][-1]["annotators"]), sites)

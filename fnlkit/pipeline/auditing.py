@@ -162,13 +162,13 @@ def audit(federation: Labels, **options: Any) -> Audited:
         refuse_retired("option", f"audit --{name}")
         names = [entry.name for entry in fields(Auditing)]
         raise InputError(f"audit has no option `{name}`{nearest(name, names)}; its options are: {', '.join(names)}")
-    given = read_inputs(federation, chosen)
+    inputs = read_inputs(federation, chosen)
     if chosen.embeddings is not None and chosen.backbone not in ("auto", "none"):
         raise InputError(f"{chosen.backbone}: `embeddings` are given; omit one of both", parameter="backbone")
-    probabilities, probs = given.probabilities, name_source(chosen.probabilities)
-    federation, data = given.federation, given.checked
-    vectors, source = given.embeddings, name_source(chosen.embeddings)
-    if vectors is None and (encoded := given.encoded).features is not None:
+    probabilities, probs = inputs.probabilities, name_source(chosen.probabilities)
+    federation, data = inputs.federation, inputs.checked
+    vectors, source = inputs.embeddings, name_source(chosen.embeddings)
+    if vectors is None and (encoded := inputs.encoded).features is not None:
         source = encoded.features["backbone"]
         # Features are compared beside the samples; columns of text are encoded with the other columns of the table.
         data, vectors = (encoded, None) if encoded.table else (data, encoded.x_train)

@@ -143,7 +143,7 @@ def read_inputs(federation: Labels, options: object = None, **changes: Any) -> G
     how: dict[str, Any] = {name: chosen[name] for name in ("backbone", "device", "say") if name in chosen}
     if progress := chosen.get("progress"):
         how["progress"] = lambda done, total: progress(done, total, "features")
-    given = Given(federation=federation, options=chosen, **how)
+    inputs = Given(federation=federation, options=chosen, **how)
     if chosen.get("dataset") is not None:
-        _ = given.checked
-    return given
+        _ = inputs.checked
+    return inputs

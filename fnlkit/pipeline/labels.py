@@ -229,7 +229,7 @@ def inject_noise(
     """
     if isinstance(source, Federation):
         federation = source
-        given = read_inputs(source, dataset=dataset, say=say)
+        inputs = read_inputs(source, dataset=dataset, say=say)
     else:
         if dataset is not None:
             raise InputError(
@@ -238,10 +238,10 @@ def inject_noise(
         dataset = source
         data = to_dataset(source)
         federation = partitioning.empty(data)
-        given = read_inputs(federation, dataset=data, say=say)
+        inputs = read_inputs(federation, dataset=data, say=say)
     if noise is None:
         noise = "clients(rho=0.6, tau=0.5)" if len(federation) else "symmetric(eta=0.4)"
-    noisy = models.inject(federation, str(noise), seed=seed, x=lambda: given.checked.x_train)
+    noisy = models.inject(federation, str(noise), seed=seed, x=lambda: inputs.checked.x_train)
     noisy.meta = with_record(noisy.meta, provenance("inject-noise", seed, noise=str(noise), dataset=name_source(dataset)))
     if say and federation.true is None and noisy.true is not None:
         say("the data set declares no true labels: the labels before this noise are treated as true")

@@ -36,12 +36,12 @@ _FILES = ("table", "votes")
 _WIDE, _HIGH, _LEFT, _BELOW = 720, 300, 44, 34
 
 
-def facts(found: Evaluation, *, datasets: Callable[[Run], Dataset | None] | None = None) -> dict[str, object]:
+def facts(scored: Evaluation, *, datasets: Callable[[Run], Dataset | None] | None = None) -> dict[str, object]:
     """Collect the contents of the page.
 
     Parameters
     ----------
-    found : fnlkit.pipeline.judging.Evaluation
+    scored : fnlkit.pipeline.judging.Evaluation
         Evaluation of a single run or of several runs.
     datasets : callable (Run) -> Dataset or None, optional
         Returns the data set of a run, for thumbnails of suspicious samples. If None, the samples are listed without a picture.
@@ -53,18 +53,18 @@ def facts(found: Evaluation, *, datasets: Callable[[Run], Dataset | None] | None
         of all label releases), and runs. Each run has title, words, choice, clients, suspects, sent, privacy, settings,
         commands and machine.
     """
-    runs, rows = found.runs, found.rows
+    runs, rows = scored.runs, scored.rows
     first, several = runs[0], len(runs) > 1
     measured: Any = rows[0].get("measured", {})
     together = {row["label_together_statement"]: None for row in rows if "label_together_statement" in row}
     return {
         "title": f"{len(runs)} runs" if several else f"{bare(rows[0]['method'])} on {data_set(first.meta.get('dataset'))}",
-        "words": words(found),
+        "words": words(scored),
         "rows": _to_dicts(list_runs(rows, kinds=("best", "last", "late", "chosen"), seconds=True)),
-        "groups": found.table() if several else None,
+        "groups": scored.table() if several else None,
         "tested": _to_dicts(list_tests(measured)),
         # Curves cannot be compared if the runs were evaluated on different held-out labels.
-        "curve": None if found.notes else curve(runs, short_names(found)),
+        "curve": None if scored.notes else curve(runs, short_names(scored)),
         "together": list(together),
         "runs": [_of_run(run, row, datasets, len(runs)) for run, row in zip(runs, rows, strict=True)],
         "open": OPEN,
@@ -91,9 +91,9 @@ def _of_run(run, row, datasets, count):
     }
 
 
-def words(found: Evaluation) -> list[str]:
+def words(scored: Evaluation) -> list[str]:
     """Write the summary as sentences."""
-    rows, sentences = found.rows, []
+    rows, sentences = scored.rows, []
     if len(rows) == 1:
         row, name = rows[0], score_name(rows[0])
         state = "ran to its end" if row["finished"] else "was not finished"
@@ -110,13 +110,13 @@ def words(found: Evaluation) -> list[str]:
             sentences.append(f"It keeps the model of round {row['chosen_round']:,}{reached}, chosen by {row['criterion']}.")
         sentences += filter(None, [_labels_in_words(row)])
     else:
-        groups: Any = found.groups()
+        groups: Any = scored.groups()
         means = [
             (values["mean"], group) for group in groups for key, values in group["measures"].items() if key.endswith("_best")
         ]
         sentences.append(f"{len(rows)} runs in {len(groups)} groups that differ in more than their seeds.")
-        sentences += [f"{note[0].upper()}{note[1:]}." for note in found.notes]
-        if means and not found.notes:
+        sentences += [f"{note[0].upper()}{note[1:]}." for note in scored.notes]
+        if means and not scored.notes:
             mean, best = max(means, key=lambda pair: pair[0])
             differ = {
                 name: plain(str(value))
@@ -151,23 +151,23 @@ def bare(method: object) -> str:
     return plain(str(method).partition("(")[0])
 
 
-def short_names(found: Evaluation) -> list[str]:
+def short_names(scored: Evaluation) -> list[str]:
     """Choose a short name of each run; repetitions have the same name.
 
     The name is the method, with the file names of the runs if the method is not sufficient.
 
     Parameters
     ----------
-    found : fnlkit.pipeline.judging.Evaluation
+    scored : fnlkit.pipeline.judging.Evaluation
 
     Returns
     -------
     list of str
     """
-    keys = [json.dumps(group) for group in evaluation.distinct(found.runs)]
-    methods = {key: bare(run.settings["method"]) for key, run in zip(keys, found.runs, strict=True)}
+    keys = [json.dumps(group) for group in evaluation.distinct(scored.runs)]
+    methods = {key: bare(run.settings["method"]) for key, run in zip(keys, scored.runs, strict=True)}
     files: dict[str, list[str]] = {}
-    for key, row in zip(keys, found.rows, strict=True):
+    for key, row in zip(keys, scored.rows, strict=True):
         files.setdefault(key, []).append(plain(os.path.basename(str(row["run"])).removesuffix(".pt")))
     alike = Counter(methods.values())
     more = {key: f" ({names[0]}{f' and {len(names) - 1} more' if names[1:] else ''})" for key, names in files.items()}

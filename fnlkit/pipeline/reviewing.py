@@ -196,16 +196,16 @@ def export_review(federation: Labels, client: str | int, folder: FilePath, **opt
     InputError
     """
     review = Reviewing(**options)
-    given = read_inputs(federation, review)
-    federation = given.federation
+    inputs = read_inputs(federation, review)
+    federation = inputs.federation
     client = client_of(federation, str(client))
     folder, table = Path(folder), Path(folder) / "decisions.csv"
     if table.exists():
         raise InputError(f"{table} is there already and may hold decisions; choose another folder, or take it away first")
     chosen = review.choose(federation, client)
-    data, vectors = given.checked, given.embeddings
-    if vectors is None and given.encoded.features is not None:
-        vectors = given.encoded.x_train
+    data, vectors = inputs.checked, inputs.embeddings
+    if vectors is None and inputs.encoded.features is not None:
+        vectors = inputs.encoded.x_train
     held = np.sort(federation.whole().clients[client])
     points = points_of(data, held) if vectors is None else np.asarray(vectors[held])
     places = neighbors_of(points, np.searchsorted(held, chosen.positions), np.arange(len(held)))
@@ -272,8 +272,8 @@ def import_review(
     InputError
         If the table does not match the federation, or if no row contains a decision.
     """
-    given, table = read_inputs(federation, dataset=dataset, say=say), os.fspath(table)
-    federation, data = given.federation, given.checked
+    inputs, table = read_inputs(federation, dataset=dataset, say=say), os.fspath(table)
+    federation, data = inputs.federation, inputs.checked
     if annotation_exports.is_export(table):
         reviews = annotation_exports.read_annotations(
             read_text(table), federation, table, control=control, sample_column=sample_column, say=say

@@ -103,11 +103,11 @@ def train(federation: Labels, method: str | None = None, **options: Any) -> Trai
     check_loggers(run.log, run.output)
     settings, run = _of_head(settings, run)
     previous = _resume(run.resume, run.say)
-    given = read_inputs(federation, run, backbone=_choose_backbone(run, previous))
-    federation = given.federation
+    inputs = read_inputs(federation, run, backbone=_choose_backbone(run, previous))
+    federation = inputs.federation
     needs = BoundMethod.of(settings.method).needs
     target = "-" if run.output is None else os.fspath(run.output)
-    ledger = given.ledger
+    ledger = inputs.ledger
     rows = metrics_path(target, run.metrics and os.fspath(run.metrics))
     must_differ({"`output`": target, "`metrics`": rows, "`ledger`": ledger, "`privacy_key`": run.privacy_key})
     for path in (target, rows):
@@ -120,29 +120,29 @@ def train(federation: Labels, method: str | None = None, **options: Any) -> Trai
             run.say(f"`embeddings` are not used: {parse(settings.method).name} compares no samples")
         if "linear" in needs:
             settings = replace(settings, model=solved.linear_network(settings.model, settings.method, run.say))
-        data, vectors, settings = _samples(given, settings)
+        data, vectors, settings = _samples(inputs, settings)
         if "linear" in needs and settings.model == "auto":
             settings = replace(settings, model=solved.choose_features(data, len(federation.client_indices), needs))
         if "head" not in needs:  # such a method trains hidden layers
             settings = replace(settings, model=choose_head(data, settings.model))
         if "linear" in needs and solved.can_solve(settings, data, run.engine):
             return _solve(federation, data, settings, run, previous, target, rows)
-        return _train_rounds(given, data, vectors, settings, run, previous, target, rows)
+        return _train_rounds(inputs, data, vectors, settings, run, previous, target, rows)
 
 
-def _train_rounds(given, data, vectors, settings, run, previous, target, rows):
+def _train_rounds(inputs, data, vectors, settings, run, previous, target, rows):
     """Run the rounds of an experiment; write the run and its metrics."""
     from fnlkit.experiment.crossfit import make_experiment
 
     with torch_threads():
         experiment = make_experiment(
-            given.federation,
+            inputs.federation,
             data,
             settings,
             resume=previous,
             accept_code_change=run.accept_code_change,
             embeddings=vectors,
-            release_ledger=given.ledger,
+            release_ledger=inputs.ledger,
             privacy_key=run.privacy_key,
             **{entry.name: getattr(run, entry.name) for entry in fields(EngineOptions)},
         )
@@ -192,10 +192,10 @@ def check_arguments(options: Mapping[str, Any]) -> None:
     check_backbone(_of_head(_settings_of(run, keywords), run)[1].backbone)
 
 
-def _settings_of(run, given):
+def _settings_of(run, inputs):
     """Make the Settings of the preset and of keywords, with all components found."""
-    check_settings(given, "train", [entry.name for entry in fields(Training)])
-    settings = Settings(**(_preset(run.preset, given, run.say) | given))
+    check_settings(inputs, "train", [entry.name for entry in fields(Training)])
+    settings = Settings(**(_preset(run.preset, inputs, run.say) | inputs))
     if "linear" not in BoundMethod.of(settings.method).needs:
         from fnlkit.experiment.plan import check_components
 
@@ -244,14 +244,14 @@ def _of_head(settings, run):
     return replace(settings, model="mlp(hidden=[])"), replace(run, backbone=backbone)
 
 
-def _preset(name, given, say):
+def _preset(name, inputs, say):
     """Read the settings of a preset that are not given explicitly.
 
     If the budget differs from the preset, the changed settings are passed to `say`.
     """
     if name is None:
         return {}
-    settings, left_out = presets.remaining_options(name, given)
+    settings, left_out = presets.remaining_options(name, inputs)
     if left_out and say:
         method = settings["method"].partition("(")[0]
         say(
@@ -280,26 +280,26 @@ def _choose_backbone(run, previous):
     return "auto" if run.preset is None else "none"
 
 
-def _samples(given, settings):
+def _samples(inputs, settings):
     """Prepare (Dataset, vectors or None, settings) for the training of a run.
 
     The data set is encoded by the backbone, if there is one, or by the part of a pretrained network that is not trained.
     """
-    vectors = given.embeddings
+    vectors = inputs.embeddings
     needs = vectors is None and "embedding" in BoundMethod.of(settings.method).needs
     # A network for images reads the images themselves.
-    if given.backbone != "auto" or parse(settings.model).name in ("auto", "mlp") or given.dataset.kind != "image":
-        encoded = given.encoded
+    if inputs.backbone != "auto" or parse(settings.model).name in ("auto", "mlp") or inputs.dataset.kind != "image":
+        encoded = inputs.encoded
         return encoded, encoded.x_train if needs and encoded.features is not None else vectors, settings
-    data = given.dataset
+    data = inputs.dataset
     if needs and (spec := choose_backbone(data)):
-        vectors = embed_samples(data, spec, device=given.device, progress=given.progress)
+        vectors = embed_samples(data, spec, device=inputs.device, progress=inputs.progress)
     from fnlkit.encoders.pretrained import find_frozen_part
     from fnlkit.experiment.augmentation import augmentation
 
     if not augmentation(settings.augment, data.kind, data.x_train.shape[1:]):
-        frozen, model = find_frozen_part(settings.model, data, given.say)
+        frozen, model = find_frozen_part(settings.model, data, inputs.say)
         if frozen:
-            data = with_backbone(data, frozen, device=given.device, progress=given.progress)
+            data = with_backbone(data, frozen, device=inputs.device, progress=inputs.progress)
             return data, vectors, replace(settings, model=model)
     return data, vectors, settings

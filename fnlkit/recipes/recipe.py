@@ -248,18 +248,18 @@ def step(text: str) -> list[str]:
         raise InputError(f"step {text!r}: {error}") from error
     if verb not in _STEPS:
         raise InputError(f"step {text!r}: begin with {', '.join(_STEPS)}")
-    out = [verb]
+    joined = [verb]
     for word in words:
         if word.startswith("-"):
-            out.append(word)
+            joined.append(word)
         else:
-            out[-1] += f"={word}"
-    for word in out:
+            joined[-1] += f"={word}"
+    for word in joined:
         option, _, value = word.partition("=")
         if word != verb and (option not in _STEPS[verb] or not value):
             allowed = list_names(_STEPS[verb])
             raise InputError(f"step {text!r}: {option!r} is not allowed in a recipe or has no value; write {allowed}")
-    return out
+    return joined
 
 
 def _beside(text, folder):

@@ -47,7 +47,7 @@ def measure(jobs: Iterable[Job]) -> list[dict[str, Any]]:
         path = Path(job.folder) / job.file
         if path.suffix == ".pt" and path.exists() and (run := Run.read(str(path))).finished:
             groups.setdefault((job.regime, job.label), []).append((job, evaluation.summary(run), run))
-    out = []
+    rows = []
     for (regime, label), members in groups.items():
         measures = score_name(members[0][1])
         row = {"regime": regime, "method": label, "measures": measures, "published": members[0][0].published}
@@ -55,8 +55,9 @@ def measure(jobs: Iterable[Job]) -> list[dict[str, Any]]:
         row["client_rounds"] = round(mean(summary["client_rounds"] for _, summary, _ in members))
         row["seconds"] = mean(summary["seconds"] for _, summary, _ in members)
         row |= {f"{whose}_memorized": _memorized([run for *_, run in members], whose) for whose in ("global", "local")}
-        out.append(row | {kind: {job.seed: _score(job, found, measures, kind) for job, found, _ in members} for kind in KINDS})
-    return out
+        row |= {kind: {job.seed: _score(job, summary, measures, kind) for job, summary, _ in members} for kind in KINDS}
+        rows.append(row)
+    return rows
 
 
 def _memorized(runs, whose):
@@ -109,7 +110,7 @@ def compare(cells: Sequence[dict[str, Any]], baseline: str | None = None) -> lis
 
 def to_groups(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Convert rows of `compare` to the form of `fnlkit.results.grouping.groups`; without a selected round, kept equals late."""
-    out, kinds = [], ["best", "late"] + ["kept"] * any(row["kept_mean"] != row["late_mean"] for row in rows)
+    groups, kinds = [], ["best", "late"] + ["kept"] * any(row["kept_mean"] != row["late_mean"] for row in rows)
     for row in rows:
         numbers = {name: (row[name],) for name in ("global_memorized", "local_memorized") if row[name] is not None}
         numbers |= {"published": row["published"]} if row["published"] else {}
@@ -124,8 +125,9 @@ def to_groups(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
             if ahead[name]:
                 ahead[name] |= {"holm": row[f"{kind}_holm"], "clear": row[f"{kind}_clear"]}
         group = {"group": {"regime": row["regime"], "method": row["method"]}, "runs": row["runs"], "differ": []}
-        out.append(group | {"measures": measures, "ahead": ahead, "baseline": row["baseline"], "chance": row.get("chance", -1)})
-    return out
+        group |= {"measures": measures, "ahead": ahead, "baseline": row["baseline"], "chance": row.get("chance", -1)}
+        groups.append(group)
+    return groups
 
 
 def _number(mean, spread=None, factor=1):

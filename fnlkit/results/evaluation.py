@@ -254,21 +254,21 @@ def test_predictions(run: "Run", dataset: Dataset) -> np.ndarray:
 test_predictions.__test__ = False  # type: ignore[attr-defined]  # keeps pytest from collecting this function as a test
 
 
-def arrays(run: "Run", found: dict[str, Any] | None = None) -> dict[str, np.ndarray]:
+def arrays(run: "Run", measured: dict[str, Any] | None = None) -> dict[str, np.ndarray]:
     """Collect the arrays of an evaluation by name: confusion matrices, shares per class, noise levels, records.
 
     Parameters
     ----------
     run : fnlkit.artifacts.run.Run
-    found : dict or None
+    measured : dict or None
         Result of `fnlkit.results.scores.measure_run` for the run; without it, arrays that need samples are missing.
     """
     classes, named_arrays = run.meta["classes"], {}
-    for name, part in (found or {}).items():
+    for name, part in (measured or {}).items():
         if "confusion" in part:
             named_arrays[f"{name}_confusion"] = part["confusion"]
-    if found:
-        first = next(iter(found.values()))
+    if measured:
+        first = next(iter(measured.values()))
         named_arrays[f"class_{first['measures']}"] = np.array([np.nan if v is None else v for v in first["per_class"]])
     if "true" in run.labels:
         held, true = run.client_indices, run.labels["true"]
@@ -278,9 +278,9 @@ def arrays(run: "Run", found: dict[str, Any] | None = None) -> dict[str, np.ndar
             named_arrays[f"client_level_{name}"] = client_levels(run.labels[name], true, run.client_offsets, held)
     for name, (rounds, values) in run.records.items():
         named_arrays[f"record_{name}"], named_arrays[f"record_{name}_rounds"] = values, rounds
-    found = transition_similarity(run)
-    if found is not None:
-        named_arrays["record_transition_cosine"] = found
+    measured = transition_similarity(run)
+    if measured is not None:
+        named_arrays["record_transition_cosine"] = measured
         named_arrays["record_transition_cosine_rounds"] = run.records["transition"][0]
     for name, values in run.truth.items():
         named_arrays[name] = values
@@ -289,12 +289,12 @@ def arrays(run: "Run", found: dict[str, Any] | None = None) -> dict[str, np.ndar
 
 def stage_starts(run: "Run") -> dict[str, int]:
     """Find {stage: client-rounds at the start} of all stages but the first."""
-    out: dict[str, int] = {}
+    starts: dict[str, int] = {}
     steps = [row for row in run.history if row["stage"] != "final"]
     for before, row in zip(steps, steps[1:], strict=False):
         if row["stage"] != before["stage"]:
-            out.setdefault(row["stage"], before["client_rounds"])
-    return out
+            starts.setdefault(row["stage"], before["client_rounds"])
+    return starts
 
 
 def stage_confusions(run: "Run") -> list[tuple[str, np.ndarray]]:

@@ -64,7 +64,7 @@ AT_CHANCE = 0.02  # largest distance from the share of the most frequent class t
 USUAL = "fedavg"
 
 
-def flatten_scores(found: Mapping[str, Any]) -> dict[str, Any]:
+def flatten_scores(scores: Mapping[str, Any]) -> dict[str, Any]:
     """Flatten the findings of `fnlkit.results.scores.measure_run` to numbers of a run's row.
 
     Returns
@@ -75,7 +75,7 @@ def flatten_scores(found: Mapping[str, Any]) -> dict[str, Any]:
         labels). Numbers without samples are missing.
     """
     flat: dict[str, Any] = {}
-    for name, part in found.items():
+    for name, part in scores.items():
         if name == "reviewed":  # few samples of some sites
             continue
         if part["measures"] == "accuracy" and "macro_f1" not in flat and "balanced" in part:
@@ -229,20 +229,20 @@ def _group(frame, rows, facts, names):
     return group
 
 
-def _compare_with_baseline(found, frames, wanted):
+def _compare_with_baseline(groups, frames, wanted):
     """Add to each group the difference from the baseline's group with the same other values; frames have seeds as index."""
-    compared = _compared(found[0])
-    name = baseline_among([str(one["group"][compared]) for one in found], wanted, methods=compared == "method")
-    bases = {_setting(one): place for place, one in enumerate(found) if str(one["group"][compared]) == name}
-    for place, one in enumerate(found):
-        one["baseline"], one["ahead"], base = name, {}, bases.get(_setting(one))
+    compared = _compared(groups[0])
+    name = baseline_among([str(group["group"][compared]) for group in groups], wanted, methods=compared == "method")
+    bases = {_setting(group): place for place, group in enumerate(groups) if str(group["group"][compared]) == name}
+    for place, group in enumerate(groups):
+        group["baseline"], group["ahead"], base = name, {}, bases.get(_setting(group))
         if base is not None:
-            known = [number for number in MEASURES if number in one["measures"] and number in found[base]["measures"]]
+            known = [number for number in MEASURES if number in group["measures"] and number in groups[base]["measures"]]
             ours, theirs = ({number: frames[i][number].dropna().to_dict() for number in known} for i in (place, base))
             pairs = {number: statistics.compare_pairs(ours[number], theirs[number]) for number in known}
-            one["ahead"] = dict.fromkeys(known) if place == base else pairs
+            group["ahead"] = dict.fromkeys(known) if place == base else pairs
     for number in MEASURES:
-        tested = [one["ahead"][number] for one in found if one["ahead"].get(number)]
+        tested = [group["ahead"][number] for group in groups if group["ahead"].get(number)]
         for ahead, corrected in zip(tested, statistics.holm([ahead["p"] for ahead in tested]), strict=True):
             ahead["holm"], ahead["clear"] = corrected, statistics.significant(corrected)
 
@@ -257,36 +257,36 @@ def _setting(group):
     return tuple(str(value) for word, value in group["group"].items() if word != _compared(group))
 
 
-def table(found: list[dict[str, Any]], title: str = "runs", measures: tuple[Any, ...] = tuple(MEASURES)) -> Table:
+def table(groups: list[dict[str, Any]], title: str = "runs", measures: tuple[Any, ...] = tuple(MEASURES)) -> Table:
     """Tabulate groups (`fnlkit.results.tables.Table`), with the selected numbers that any group has."""
-    names = dict.fromkeys(word for group in found for word in group["group"])
-    shown = [name for name in measures if any(name in group["measures"] for group in found)]
-    compared = [name for name in AHEAD if name in shown and any(group["ahead"].get(name) for group in found)]
-    reached = any("reached" in group for group in found) and any(name.startswith("target_") for name in measures)
+    names = dict.fromkeys(word for group in groups for word in group["group"])
+    shown = [name for name in measures if any(name in group["measures"] for group in groups)]
+    compared = [name for name in AHEAD if name in shown and any(group["ahead"].get(name) for group in groups)]
+    reached = any("reached" in group for group in groups) and any(name.startswith("target_") for name in measures)
     texts = {
-        name: shorten(["" if group["group"][name] is None else str(group["group"][name]) for group in found]) for name in names
+        name: shorten(["" if group["group"][name] is None else str(group["group"][name]) for group in groups]) for name in names
     }
     heads = zip(names, shorten([name if ":" in name else name.replace("_", " ") for name in names]), strict=True)
     columns: dict[str, list[Any]] = {{"dataset": "data set"}.get(head, head): texts[name] for name, head in heads}
-    columns["runs"] = [str(group["runs"]) for group in found]
-    leading = _leading(found, shown)
+    columns["runs"] = [str(group["runs"]) for group in groups]
+    leading = _leading(groups, shown)
     for name in shown:
         heading, factor, digits = MEASURES[name]
-        columns[heading] = [_value(group, name, bold=(place, name) in leading) for place, group in enumerate(found)]
+        columns[heading] = [_value(group, name, bold=(place, name) in leading) for place, group in enumerate(groups)]
         if name in compared:
-            ahead = [group["ahead"].get(name) for group in found]
+            ahead = [group["ahead"].get(name) for group in groups]
             columns[f"{heading}, {AHEAD[name]}"] = [_ahead(one, factor, digits) for one in ahead]
             columns[f"{heading}, p"] = [Value(one and one["holm"], None, 3) for one in ahead]
-    notes = [LEGEND.format(baseline=found[0]["baseline"])] if found else []
+    notes = [LEGEND.format(baseline=groups[0]["baseline"])] if groups else []
     notes += [statistics.METHOD] if compared else []
     if reached:
-        columns["reached target"] = [f"{group['reached']} of {group['runs']}" for group in found]
+        columns["reached target"] = [f"{group['reached']} of {group['runs']}" for group in groups]
         notes.append(
-            f"target: {100 * found[0]['target']:g} %, by the first evaluation that reached it; what it took is a mean over the "
-            "runs that did, more than the baseline: over the seeds of which both did"
+            f"target: {100 * groups[0]['target']:g} %, by the first evaluation that reached it; what it took is a mean over "
+            "the runs that did, more than the baseline: over the seeds of which both did"
         )
     notes += _note_chance(value for column in columns.values() for value in column)
-    for place, group in enumerate(found):
+    for place, group in enumerate(groups):
         if group["differ"]:
             label = ", ".join(texts[name][place] for name in names if name in group["group"])
             notes.append(f"{label}: its runs also differ in {', '.join(group['differ'])}")
@@ -309,25 +309,25 @@ def _note_chance(values):
     return [CHANCE] if marked else []
 
 
-def _leading(found, shown):
+def _leading(groups, shown):
     """Find {(place of a group, number)} of the best groups of each setting with at least two groups."""
     import pandas
 
-    frame = pandas.DataFrame({name: [group["measures"].get(name, {}).get("mean") for group in found]
+    frame = pandas.DataFrame({name: [group["measures"].get(name, {}).get("mean") for group in groups]
                               for name in shown if name in LARGER}, dtype=float)  # fmt: skip
     if frame.empty:
         return set()
-    settings = frame.groupby(pandas.Series([_setting(group) for group in found]))
+    settings = frame.groupby(pandas.Series([_setting(group) for group in groups]))
     best = (frame == settings.transform("max")) & (settings.transform("count") > 1)
     return {(place, name) for name in frame for place in best.index[best[name]]}
 
 
-def pivot(found: list[dict[str, Any]], word: str, measure: str = "late") -> Table:
+def pivot(groups: list[dict[str, Any]], word: str, measure: str = "late") -> Table:
     """Tabulate groups with a row per method, a column per value of `word`, and counts of wins.
 
     Parameters
     ----------
-    found : list of dict
+    groups : list of dict
         Groups by ``method`` (or another first name) and `word`, and by nothing else.
     word : str
         Name whose values become columns, for example ``noise``.
@@ -341,17 +341,17 @@ def pivot(found: list[dict[str, Any]], word: str, measure: str = "late") -> Tabl
     """
     if measure not in PIVOT:
         raise InputError(f"{measure}: write one of {', '.join(PIVOT)}", parameter="show")
-    names = list(found[0]["group"]) if found else []
+    names = list(groups[0]["group"]) if groups else []
     rest = [name for name in names if name != word]
-    if found and (word not in names or len(rest) != 1):
+    if groups and (word not in names or len(rest) != 1):
         raise InputError(f"{word} requires `by` with two names, for example `by='method,{word}'`", parameter="pivot")
-    number = next((name for name in PIVOT[measure] if any(name in group["measures"] for group in found)), None)
+    number = next((name for name in PIVOT[measure] if any(name in group["measures"] for group in groups)), None)
     if number is None:
         raise InputError(f"{measure}: no group has it", parameter="show")
     import pandas
 
-    leading, cells = _leading(found, [number]), []
-    for place, group in enumerate(found):
+    leading, cells = _leading(groups, [number]), []
+    for place, group in enumerate(groups):
         ahead, best = group["ahead"].get(number), (place, number) in leading
         clear = bool(ahead and statistics.significant(ahead["holm"]))
         value, mean = _value(group, number, star=clear, bold=best), ahead["mean"] if ahead and clear else 0
@@ -365,15 +365,15 @@ def pivot(found: list[dict[str, Any]], word: str, measure: str = "late") -> Tabl
     heading = MEASURES[number][0]
     notes = [
         f"{heading} in %, mean ± standard deviation over runs; columns: {word}; best in: columns with the highest mean; * and "
-        f"ahead, behind: columns with a clear difference from {found[0]['baseline']} (paired t-test, p below 0.05 after Holm's "
-        "correction for all cells)"
+        f"ahead, behind: columns with a clear difference from {groups[0]['baseline']} (paired t-test, p below 0.05 after "
+        "Holm's correction for all cells)"
     ]
     notes += _note_chance(value for row in rows for value in row)
     return Table(f"{heading} by {word}", [rest[0], *shorten(columns), "best in", "ahead, behind"], rows, notes)
 
 
-def _ahead(found, factor, digits):
-    if found is None:
+def _ahead(gap, factor, digits):
+    if gap is None:
         return Value(None)
-    half = found["half"]
-    return Value(factor * found["mean"], None if half is None else factor * half, digits, signed=True, star=found["clear"])
+    half = gap["half"]
+    return Value(factor * gap["mean"], None if half is None else factor * half, digits, signed=True, star=gap["clear"])

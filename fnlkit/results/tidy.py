@@ -103,7 +103,7 @@ def must_be_table(target: str | os.PathLike[str]) -> None:
         raise InputError(f"{target}: write a name that ends in {' or '.join(FORMATS)}", parameter="tidy")
 
 
-def write_tidy(found: Sequence[dict[str, Any]], target: str | os.PathLike[str]) -> None:
+def write_tidy(rows: Sequence[dict[str, Any]], target: str | os.PathLike[str]) -> None:
     """Write tidy rows as .csv or .parquet.
 
     Raises
@@ -114,7 +114,7 @@ def write_tidy(found: Sequence[dict[str, Any]], target: str | os.PathLike[str]) 
     import pandas
 
     must_be_table(target)
-    table = pandas.DataFrame(found, dtype=object)
+    table = pandas.DataFrame(rows, dtype=object)
     if Path(target).suffix == ".csv":
         data = table.to_csv(index=False, lineterminator="\n").encode()
     else:

@@ -65,8 +65,8 @@ def of_server(host: str) -> dict[str, bytes]:
     ca_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     authority = _certificate(_AUTHORITY, [], ca_key, authority=True)
     hosts = list(dict.fromkeys([host, "localhost", "127.0.0.1"]))
-    own = _certificate(host, hosts, key, issuer=authority, signer=ca_key)
-    return {"ca.crt": _pem(authority), "ca.key": _pem(key=ca_key), "server.crt": _pem(own), "server.key": _pem(key=key)}
+    certificate = _certificate(host, hosts, key, issuer=authority, signer=ca_key)
+    return {"ca.crt": _pem(authority), "ca.key": _pem(key=ca_key), "server.crt": _pem(certificate), "server.key": _pem(key=key)}
 
 
 def renew(ca_key: bytes, certificate: bytes) -> dict[str, Any]:
@@ -82,8 +82,8 @@ def renew(ca_key: bytes, certificate: bytes) -> dict[str, Any]:
     hosts = x509.load_pem_x509_certificate(certificate).extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     names = [str(host.value) for host in hosts]
     authority = _certificate(_AUTHORITY, [], signer, authority=True)
-    own = _certificate(names[0], names, key, issuer=authority, signer=signer)
-    return {"ca.crt": _pem(authority), "server.crt": _pem(own), "server.key": _pem(key=key)}
+    renewed = _certificate(names[0], names, key, issuer=authority, signer=signer)
+    return {"ca.crt": _pem(authority), "server.crt": _pem(renewed), "server.key": _pem(key=key)}
 
 
 def of_site(name: str) -> dict[str, Any]:
@@ -93,9 +93,9 @@ def of_site(name: str) -> dict[str, Any]:
     """
     _, _, serialization, ec = _crypto()
     key, own_key = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP256R1())
-    own = _certificate("localhost", ["localhost", "127.0.0.1"], own_key, authority=True)
+    certificate = _certificate("localhost", ["localhost", "127.0.0.1"], own_key, authority=True)
     ssh = serialization.PrivateFormat.OpenSSH
     private = key.private_bytes(serialization.Encoding.PEM, ssh, serialization.NoEncryption())
     public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
-    return {f"{name}.key": private, f"{name}.key.pub": public + f" {name}\n".encode(), "own.crt": _pem(own),
+    return {f"{name}.key": private, f"{name}.key.pub": public + f" {name}\n".encode(), "own.crt": _pem(certificate),
             "own.key": _pem(key=own_key)}  # fmt: skip

@@ -284,8 +284,8 @@ def deployable(settings: Settings, project: Project) -> Settings:
     if settings.model != "auto" and not own_names(settings.model):
         find(parse(settings.model, "`model`"), NETWORKS, "model")
     for name, value in asdict(settings).items():
-        if own := own_names(value):
-            raise InputError(f"`{name}`: {own[0]} is a component of your own, which no site has; name one of fnlkit")
+        if user_files := own_names(value):
+            raise InputError(f"`{name}`: {user_files[0]} is a component of your own, which no site has; name one of fnlkit")
     wanted = plan.needs - {"pair", "secret", "probe", "linear", "fourier"}
     if wanted:
         raise InputError(

@@ -158,28 +158,28 @@ def load_for_task(text: str, project, *, leave_out: str = "", memory: str = "") 
         )
     number = np.array([-1 if (c := find(name)) is None else c for name in names], np.int64)
     train, test = number[data.y_train], number[data.y_test]
-    kept, kept_test = np.flatnonzero((train >= 0) & used), np.flatnonzero(test >= 0)
-    if not len(kept):
+    used_train, used_test = np.flatnonzero((train >= 0) & used), np.flatnonzero(test >= 0)
+    if not len(used_train):
         raise InputError(f"{display_path(text)}: no sample has a label of the partners' classes; check the labels")
-    if len(kept) > project.max_samples:
+    if len(used_train) > project.max_samples:
         raise InputError(
-            f"{display_path(text)}: {len(kept):,} samples here, more than the {project.max_samples:,} that the partners "
+            f"{display_path(text)}: {len(used_train):,} samples here, more than the {project.max_samples:,} that the partners "
             "agreed on; write the project with a larger `max_samples`"
         )
     x = data.x_train, data.x_test
     return replace(
         data,
-        y_train=train[kept],
-        y_test=test[kept_test],
+        y_train=train[used_train],
+        y_test=test[used_test],
         class_names=list(project.classes),
-        samples=lambda: (_select_samples(x[0], kept), _select_samples(x[1], kept_test)),
-        ids=None if data.ids is None else np.asarray(data.ids)[kept],
-        paths=None if data.paths is None else np.asarray(data.paths)[kept],
-        fields={name: np.asarray(values)[kept] for name, values in data.fields.items()},
-        groups=None if groups is None else groups[kept],
+        samples=lambda: (_select_samples(x[0], used_train), _select_samples(x[1], used_test)),
+        ids=None if data.ids is None else np.asarray(data.ids)[used_train],
+        paths=None if data.paths is None else np.asarray(data.paths)[used_train],
+        fields={name: np.asarray(values)[used_train] for name, values in data.fields.items()},
+        groups=None if groups is None else groups[used_train],
         forms=None,
-        whole=None if data.whole is None else lambda position: data.whole(kept[position]),
-        groups_test=None if data.groups_test is None else data.groups_test[kept_test],
+        whole=None if data.whole is None else lambda position: data.whole(used_train[position]),
+        groups_test=None if data.groups_test is None else data.groups_test[used_test],
         y_train_true=None,
         observed=True,
         remember=lambda name, compute: compute(),
@@ -206,10 +206,10 @@ def load_for_display(text: str, project, *, leave_out: str, memory: str) -> "Dat
     return replace(images, remember=lambda name, compute: data.checksum if name == "checksum" else compute())
 
 
-def _select_samples(x, kept):
-    if len(kept) == len(x):
+def _select_samples(x, positions):
+    if len(positions) == len(x):
         return x
-    return x[kept] if isinstance(x, np.ndarray) else Chosen(x, kept)
+    return x[positions] if isinstance(x, np.ndarray) else Chosen(x, positions)
 
 
 def _must_have_levels(table, columns):

@@ -74,7 +74,7 @@ def differing_columns(columns: np.ndarray, class_columns: np.ndarray, counts: np
         if not shared.any():
             continue
         middle, scale = np.median(columns[others, 3], 0), np.median(spread[others], 0)
-        own, reference_mean = deviation[k, shared], np.nanmedian(mean[others][:, shared], 0)
+        own_deviation, reference_mean = deviation[k, shared], np.nanmedian(mean[others][:, shared], 0)
         reference_deviation = np.nanmedian(deviation[others][:, shared], 0)
         # Missing cells of a constant column get the mean of all sites, so that it is not quite constant.
         ranges = columns[:, 4] - columns[:, 2]
@@ -84,7 +84,7 @@ def differing_columns(columns: np.ndarray, class_columns: np.ndarray, counts: np
         varies = reference_deviation > 0  # a class without spread at the other sites has no scale
         with np.errstate(divide="ignore", invalid="ignore"):
             factor = spread[k] / scale
-            logs = np.log(factor), np.log(np.median(np.where(varies, own / reference_deviation, 1.0), 0))
+            logs = np.log(factor), np.log(np.median(np.where(varies, own_deviation / reference_deviation, 1.0), 0))
             distance = (mean[k, shared] - reference_mean) / reference_deviation
             moved = (columns[k, 3] - middle) / scale, np.median(np.where(varies, distance, 0.0), 0)
             units = (logs[0] * logs[1] > 0) & (np.minimum(*np.abs(logs)) > np.log(FACTOR))
@@ -101,21 +101,21 @@ def differing_columns(columns: np.ndarray, class_columns: np.ndarray, counts: np
     return differences, fits
 
 
-def suspects(found: list[list[ColumnDifference]]) -> np.ndarray:
+def suspects(differences: list[list[ColumnDifference]]) -> np.ndarray:
     """Choose columns (MOST_SUSPECTS,) to describe one by one, of all sites in turn; -1 for an unused place."""
-    longest = max(map(len, found), default=0)
-    order = [rows[i].column for i in range(longest) for rows in found if i < len(rows)]
+    longest = max(map(len, differences), default=0)
+    order = [rows[i].column for i in range(longest) for rows in differences if i < len(rows)]
     chosen = list(dict.fromkeys(order))[:MOST_SUSPECTS]
     return np.array(chosen + [-1] * (MOST_SUSPECTS - len(chosen)))
 
 
-def seen(found: list[list[ColumnDifference]], auc: np.ndarray) -> list[list[ColumnDifference]]:
-    """Remove from `found` the columns of sites that the linear classifier does not recognize.
+def seen(differences: list[list[ColumnDifference]], auc: np.ndarray) -> list[list[ColumnDifference]]:
+    """Remove from `differences` the columns of sites that the linear classifier does not recognize.
 
     Parameters
     ----------
-    found : list of list of ColumnDifference
+    differences : list of list of ColumnDifference
     auc : (N,)
         Of the unchanged inputs; 0.5 without a significant difference.
     """
-    return [rows if value > 0.5 else [] for rows, value in zip(found, auc, strict=True)]
+    return [rows if value > 0.5 else [] for rows, value in zip(differences, auc, strict=True)]

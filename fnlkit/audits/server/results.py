@@ -39,7 +39,7 @@ def describe_sites(
     named: Names,
     counts: np.ndarray,
     inputs: Compared,
-    found: Predictions,
+    predictions: Predictions,
     expected: np.ndarray,
     assessed: list[Assessment],
     searched: Sequence[dict[str, Any]] = (),
@@ -52,7 +52,7 @@ def describe_sites(
     counts : int (N, C)
         Samples by given class.
     inputs : Compared
-    found : Predictions
+    predictions : Predictions
     expected : (N, C, C)
         Expected numbers of samples by true and given class.
     assessed : list of Assessment
@@ -60,21 +60,21 @@ def describe_sites(
         Entries of SiteAudit about the samples of each site. Default: copies, outliers and detectors were not searched.
     """
     classes, rows = named.classes, []
-    by_class = statistics.shares_differ(found.predicted.sum(2))
+    by_class = statistics.shares_differ(predictions.predicted.sum(2))
     mistakes = confusions_of_mistakes(np.asarray(expected)[[one.judge == "others" for one in assessed]])
     for k, (held, one) in enumerate(zip(counts, assessed, strict=True)):
-        trusted, seen = one.judge == "others", found.predicted[k] * found.known[k]
+        trusted, seen = one.judge == "others", predictions.predicted[k] * predictions.known[k]
         confused = mark_supported(find_confusions(expected[k], classes), classes, one, mistakes) if trusted else []
         row = SiteAudit(
             client=k,
             site=named.sites[k],
             samples=int(held.sum()),
             **{name: getattr(one, name) for name in _ASSESSED},
-            skill={"others": skill_of(seen), "own": skill_of(found.within[k])},
-            skill_by_class=statistics.skill_by_class(found.predicted[k], found.doubted[k], classes),
-            inputs=inputs.at(k, found.chosen, named.columns),
-            shares_differ=bool(found.shares_differ[k] and (by_class[k] or not trusted)),
-            only_here=[classes[c] for c in np.flatnonzero(~found.known[k] & (held >= 5))],
+            skill={"others": skill_of(seen), "own": skill_of(predictions.within[k])},
+            skill_by_class=statistics.skill_by_class(predictions.predicted[k], predictions.doubted[k], classes),
+            inputs=inputs.at(k, predictions.chosen, named.columns),
+            shares_differ=bool(predictions.shares_differ[k] and (by_class[k] or not trusted)),
+            only_here=[classes[c] for c in np.flatnonzero(~predictions.known[k] & (held >= 5))],
             confused=confused,
             classes=errors_by_class(expected[k], one.cells, classes) if trusted else [],
             matrix=expected[k].tolist() if trusted else None,
@@ -111,7 +111,7 @@ def confusions_of_mistakes(expected: ArrayLike) -> np.ndarray:
     return high.min(0, initial=1.0)
 
 
-def mark_supported(confused: list[Confusion], classes: list[str], one: Assessment, mistakes: np.ndarray) -> list[Confusion]:
+def mark_supported(confused: list[Confusion], classes: list[str], verdict: Assessment, mistakes: np.ndarray) -> list[Confusion]:
     """Mark the confusions of a site as `supported` if mistakes of the models cannot explain them.
 
     A confusion is supported if the site has wrong labels and either more of this confusion than the others (`cells`), or an
@@ -121,14 +121,14 @@ def mark_supported(confused: list[Confusion], classes: list[str], one: Assessmen
     ----------
     confused : list of Confusion
     classes : list of str
-    one : Assessment
+    verdict : Assessment
     mistakes : (C, C)
         From `confusions_of_mistakes`.
     """
     marked = []
     for row in confused:
         cell = classes.index(row.true), classes.index(row.given)
-        supported = one.noisier and (one.cells[cell] or one.low > 0 and row.low > mistakes[cell])
+        supported = verdict.noisier and (verdict.cells[cell] or verdict.low > 0 and row.low > mistakes[cell])
         marked.append(replace(row, supported=bool(supported)))
     return marked
 

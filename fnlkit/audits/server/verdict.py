@@ -109,29 +109,29 @@ class Assessment:
     unseen: float = 0.0
 
 
-def judges(auc: np.ndarray, found: Predictions) -> list[str | None]:
+def judges(auc: np.ndarray, predictions: Predictions) -> list[str | None]:
     """Choose the model that can judge the labels of each site: "others", "own" or None.
 
     Parameters
     ----------
     auc : (N,)
         Difference of the inputs after the chosen change; infinite if the difference cannot be undone.
-    found : Predictions
+    predictions : Predictions
         The skill of the models of the others is measured on samples with labels that they know.
     """
-    others = [skill_of(table * known) for table, known in zip(found.predicted, found.known, strict=True)]
-    own = [skill_of(table) for table in found.within]
+    others = [skill_of(table * known) for table, known in zip(predictions.predicted, predictions.known, strict=True)]
+    own_skill = [skill_of(table) for table in predictions.within]
     agree = auc < DIFFERENT
     models: list[str | None] = []
     for k in range(len(auc)):
-        if found.predicted[k].sum() < LEAST_REFERENCE:
+        if predictions.predicted[k].sum() < LEAST_REFERENCE:
             models.append(None)
             continue
         elsewhere = [others[j].kappa for j in range(len(auc)) if j != k and agree[j]]
         skilled = np.median(elsewhere) >= SKILL if elsewhere else others[k].low >= SKILL
         # A site whose labels are all of one class shows no skill.
-        skilled = skilled and np.count_nonzero(found.predicted[k].sum(0)) > 1
-        models.append("others" if agree[k] and skilled else "own" if own[k].low >= SKILL else None)
+        skilled = skilled and np.count_nonzero(predictions.predicted[k].sum(0)) > 1
+        models.append("others" if agree[k] and skilled else "own" if own_skill[k].low >= SKILL else None)
     return models
 
 
@@ -139,7 +139,7 @@ def assess(
     judge: list[str | None],
     estimates: dict[str, np.ndarray],
     counts: np.ndarray,
-    found: Predictions,
+    predictions: Predictions,
     *,
     shared: bool = False,
     away: int = 0,
@@ -154,7 +154,7 @@ def assess(
         level, low, high, deviation, counts of fnlkit.estimators.em.
     counts : int (N, C)
         Samples by given class.
-    found : Predictions
+    predictions : Predictions
     shared : bool
         Sites share samples.  Upper ends then count every contradicted label as wrong, because annotators who agree on wrong
         labels of similar samples teach these labels to the models. The model of the site itself is no independent evidence,
@@ -162,21 +162,21 @@ def assess(
     away : int
         As for `more_than_others`, for counts by class.
     """
-    none = np.zeros(found.predicted.shape[1:], bool)
-    ids = {name: np.array([k for k, one in enumerate(judge) if one == name], int) for name in ("others", "own")}
+    none = np.zeros(predictions.predicted.shape[1:], bool)
+    ids = {name: np.array([k for k, model in enumerate(judge) if model == name], int) for name in ("others", "own")}
     room, size = have_room(counts), np.maximum(1, counts.sum(1))
-    unseen = ((counts * ~(found.known & room)).sum(1) / size).tolist()
+    unseen = ((counts * ~(predictions.known & room)).sum(1) / size).tolist()
     assessed = {k: Assessment(none) for k in range(len(judge))}
     if len(ids["others"]):
-        assessed |= _assess_by_others(ids["others"], estimates, found, unseen, shared=shared, away=away)
+        assessed |= _assess_by_others(ids["others"], estimates, predictions, unseen, shared=shared, away=away)
     if len(ids["own"]):
-        assessed |= _assess_by_own(ids["own"], found, ((counts * ~room).sum(1) / size).tolist())
+        assessed |= _assess_by_own(ids["own"], predictions, ((counts * ~room).sum(1) / size).tolist())
     return [assessed[k] for k in range(len(judge))]
 
 
-def _assess_by_others(ids, estimates, found, unseen, *, shared, away):
+def _assess_by_others(ids, estimates, predictions, unseen, *, shared, away):
     """Assess the sites `ids`, which the models of the others judge: {site: Assessment}."""
-    predicted, high = found.predicted[ids], estimates["high"][ids]
+    predicted, high = predictions.predicted[ids], estimates["high"][ids]
     level, total = estimates["level"][ids], predicted.sum((1, 2))
     wrong = total - predicted.trace(axis1=1, axis2=2)
     separable = len(ids) > 1 and high.min() <= SEPARABLE and (wrong / np.maximum(total, 1)).min() <= CONTRADICTED
@@ -188,12 +188,12 @@ def _assess_by_others(ids, estimates, found, unseen, *, shared, away):
     p = noisier_than_others(level, deviation)
     cells, by_cells = confuses_beyond_chance(predicted, estimates["counts"][ids], away)
     excess = excess_of(predicted)
-    more, _ = more_than_others(found.doubted[ids].sum((1, 2)), total)
+    more, _ = more_than_others(predictions.doubted[ids].sum((1, 2)), total)
     agreed = holm(more) < SIGNIFICANT_CLASS
     assessed = {}
     for i, site in enumerate(ids.tolist()):
         # A model of the site itself learns systematic errors. Only where inputs can differ does it speak for the labels.
-        contradicted = is_fewer(found.doubted[site].sum(), found.supported[site]) and not agreed[i] and not shared
+        contradicted = is_fewer(predictions.doubted[site].sum(), predictions.supported[site]) and not agreed[i] and not shared
         # A p-value that is not very small needs the support of the site's own model.
         noisy = p[i] < (SIGNIFICANT if agreed[i] else SIGNIFICANT_CLASS) and low[i] > 0 and excess[i] > 1.64
         shown = p[i] if noisy or not cells[i].any() else by_cells[i]
@@ -217,15 +217,15 @@ def _assess_by_others(ids, estimates, found, unseen, *, shared, away):
     return assessed
 
 
-def _assess_by_own(ids, found, unseen):
+def _assess_by_own(ids, predictions, unseen):
     """Assess the sites `ids`, which the model of the site itself judges: {site: Assessment}."""
-    none, total = np.zeros(found.within.shape[1:], bool), found.predicted.sum((1, 2))
-    skilled = [j for j, table in enumerate(found.within) if skill_of(table).low >= SKILL]
-    ends = {j: wilson(*found.certain[j], 0.99)[1] for j in skilled}
+    none, total = np.zeros(predictions.within.shape[1:], bool), predictions.predicted.sum((1, 2))
+    skilled = [j for j, table in enumerate(predictions.within) if skill_of(table).low >= SKILL]
+    ends = {j: wilson(*predictions.certain[j], 0.99)[1] for j in skilled}
     assessed = {}
     for site in ids.tolist():
-        most = wilson(total[site] - found.within[site].trace(), total[site])[1]
-        least = wilson(*found.certain[site], 0.99)[0]
+        most = wilson(total[site] - predictions.within[site].trace(), total[site])[1]
+        least = wilson(*predictions.certain[site], 0.99)[0]
         mistakes = min((end for j, end in ends.items() if j != site), default=1.0)
         low = float(max(0.0, least - mistakes))
         low = low if low > LEAST_SHARE else 0.0

@@ -114,19 +114,19 @@ def find_copies(
         return Found(copy_of, near, far, None)
     spaces = spaces_of(samples, scale)
     points = spaces[0][distinct]
-    away, found, rows = nearest(points, most)
+    away, near_rows, rows = nearest(points, most)
     far[distinct] = far_out(points, away[:, :k], rows, k)
     far = far[first[inverse]]
     limit = near_and_typical(away[rows, 0], len(points))[0]
-    close = (away[:, 0] < limit) & (found[:, 0] < np.arange(len(points)))
+    close = (away[:, 0] < limit) & (near_rows[:, 0] < np.arange(len(points)))
     if len(spaces) > 1:
         values = spaces[1][distinct]
-        pairs = values[close], values[found[close, 0]]
+        pairs = values[close], values[near_rows[close, 0]]
         blank = (samples.x.ndim > 2) & ~pairs[0].any(1)  # constant samples have no correlation
         close[close] = (np.linalg.norm(pairs[0] - pairs[1], axis=1) < _verifying_distance(samples, values)) & ~blank
     near[distinct] = close
-    copy_of[distinct[close]] = distinct[found[close, 0]]
-    return Found(copy_of, near, far, found if len(distinct) == len(prints) else None)
+    copy_of[distinct[close]] = distinct[near_rows[close, 0]]
+    return Found(copy_of, near, far, near_rows if len(distinct) == len(prints) else None)
 
 
 def _verifying_distance(samples, values):

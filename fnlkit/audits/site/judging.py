@@ -194,7 +194,7 @@ def keep_results(
     models: list[np.ndarray],
     predicted: np.ndarray,
     posterior: np.ndarray,
-    found: copies.Found,
+    copied: copies.Found,
 ) -> None:
     """Keep the results of each sample at the site.
 
@@ -217,7 +217,7 @@ def keep_results(
         Probabilities of the true class.
     predicted : int (C, C)
         Counts by predicted and given class.
-    found : fnlkit.audits.site.copies.Found
+    copied : fnlkit.audits.site.copies.Found
     """
     labels = whole.y[mask]
     guess = posterior.argmax(1)
@@ -225,35 +225,35 @@ def keep_results(
     if skill_of(predicted).kappa < SKILL:
         unsupported[:] = False
     guess = np.where(unsupported, guess, labels)
-    kept = {"issue": np.zeros(len(mask)), "guess": whole.y.copy(), "confidence": np.zeros(len(mask)), **_copied(found)}
+    results = {"issue": np.zeros(len(mask)), "guess": whole.y.copy(), "confidence": np.zeros(len(mask)), **_copied(copied)}
     calibrated = np.mean([likelihood.temper(model, labels, most=MOST_JUDGED) for model in models], 0)
-    kept["issue"][mask] = likelihood.wrong_probabilities(calibrated, labels)
-    kept["guess"][mask], kept["confidence"][mask] = guess, likelihood.confidence_of(posterior)
+    results["issue"][mask] = likelihood.wrong_probabilities(calibrated, labels)
+    results["guess"][mask], results["confidence"][mask] = guess, likelihood.confidence_of(posterior)
     if whole.reviewed is not None:
-        kept["issue"][whole.reviewed], kept["guess"][whole.reviewed] = 0, whole.y[whole.reviewed]
-    kept["flagged"] = kept["guess"] != whole.y
-    kept["by_em"] = kept["flagged"]
-    whole.kept.update(kept)
+        results["issue"][whole.reviewed], results["guess"][whole.reviewed] = 0, whole.y[whole.reviewed]
+    results["flagged"] = results["guess"] != whole.y
+    results["by_em"] = results["flagged"]
+    whole.kept.update(results)
 
 
-def _detect(whole, mask, detectors, points, p, found, seed):
+def _detect(whole, mask, detectors, points, p, copied, seed):
     """Keep which samples each detector flags."""
     samples = whole.take(mask)
     for name in detectors:
         whole.kept[f"by_{name}"] = np.zeros(len(mask), bool)
-        flags = own_model.detect(name, samples, points, p, found.neighbors if mask.all() else None, seed)
+        flags = own_model.detect(name, samples, points, p, copied.neighbors if mask.all() else None, seed)
         whole.kept[f"by_{name}"][mask] = flags if samples.reviewed is None else flags & ~samples.reviewed
 
 
-def _keep_nothing(whole, found, detectors=()):
+def _keep_nothing(whole, copied, detectors=()):
     """Keep that no sample is suspicious."""
     none = np.zeros(len(whole), bool)
-    kept = {"issue": np.zeros(len(whole)), "guess": whole.y.copy(), "confidence": np.zeros(len(whole)), "flagged": none}
-    whole.kept.update(kept | _copied(found) | {f"by_{name}": none for name in ("em", *detectors)})
+    results = {"issue": np.zeros(len(whole)), "guess": whole.y.copy(), "confidence": np.zeros(len(whole)), "flagged": none}
+    whole.kept.update(results | _copied(copied) | {f"by_{name}": none for name in ("em", *detectors)})
 
 
-def _copied(found):
-    return {"copy_of": found.copy_of, "near": found.near, "far": found.far}
+def _copied(copied):
+    return {"copy_of": copied.copy_of, "near": copied.near, "far": copied.far}
 
 
 def keep_suspects(whole: Samples, p: np.ndarray, *, seed: int = 0) -> None:

@@ -57,11 +57,11 @@ def transition(thing: "Run | Federation") -> "Figure":
     return _matrices(list(matrices.items()), classes_of(federation.meta, federation.classes), "given label", title)
 
 
-def _matrices(found, names, across, title):
+def _matrices(matrices, names, across, title):
     """Draw [(title, counts or shares)] side by side, each row as shares."""
     width = side(names)
-    figure, (axes,) = panels(width * len(found) + 0.6, width + 0.5, columns=len(found), sharey=True)
-    for axis, (name, counts) in zip(axes, found, strict=True):
+    figure, (axes,) = panels(width * len(matrices) + 0.6, width + 0.5, columns=len(matrices), sharey=True)
+    for axis, (name, counts) in zip(axes, matrices, strict=True):
         matrix(axis, counts / np.maximum(counts.sum(1, keepdims=True), 1e-12), names)
         axis.set(title=name, xlabel=across)
     axes[0].set_ylabel("true label")

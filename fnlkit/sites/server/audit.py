@@ -80,8 +80,8 @@ def run(remote: Any, task: "Task") -> dict[str, Any]:
 
     seconds = remote.ask_all(1, functions[1], list(firsts), second, implausible, broadcast, scatter)
     remote.must_remain(len(seconds), least)
-    kept = np.array([k in seconds for k in firsts])
-    parts = [part for part, here in zip(parts, kept, strict=True) if here]
+    replied = np.array([k in seconds for k in firsts])
+    parts = [part for part, both in zip(parts, replied, strict=True) if both]
     replies = [seconds[k] for k in firsts if k in seconds]
     covers = [about.names[k] for k in firsts if k in seconds]
     columns = features.features(about.columns) if about.columns else None
@@ -89,7 +89,7 @@ def run(remote: Any, task: "Task") -> dict[str, Any]:
     if noise:
         rows, T, _ = noisy_sums.conclude(parts, replies, **noise, named=named)
     else:
-        heads = {name: values[kept] if name in SCATTERED else values for name, values in heads.items()}
+        heads = {name: values[replied] if name in SCATTERED else values for name, values in heads.items()}
         rows, T = conclusion.conclude(parts, heads, replies, changes=changes, named=named)
     facts = report.facts_of(rows, REAL_SITES, list(about.classes), traffic_of(parts, replies), declared)
     if noise:

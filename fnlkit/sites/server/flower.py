@@ -37,8 +37,8 @@ class FlowerTransport:
         def failed(node: int, error: Any) -> None:
             on_error(node, error.code, error.reason)
 
-        how = {"poll": self.poll_seconds, "kind": kind, "on_error": failed, "on_silent": on_silent}
-        yield from messages.exchange(self.grid, contents, limit, **how)
+        options = {"poll": self.poll_seconds, "kind": kind, "on_error": failed, "on_silent": on_silent}
+        yield from messages.exchange(self.grid, contents, limit, **options)
 
     def sum_secretly(self, requests: Mapping[int, Any], **how: Any) -> Any:
         """Gather the masked sum of updates, or the reason why there is none; see `fnlkit.sites.server.secret.gather_sum`."""

@@ -33,8 +33,8 @@ def functions() -> frozenset[tuple[Any, Any]]:
     return frozenset(
         (module.__name__, name)
         for module in _modules()
-        for name, found in vars(module).items()
-        if not name.startswith("_") and _runs_on_clients(found, module.__name__, name)
+        for name, value in vars(module).items()
+        if not name.startswith("_") and _runs_on_clients(value, module.__name__, name)
     )
 
 
@@ -45,8 +45,8 @@ def _modules():
             yield importlib.import_module(f"{package.__name__}.{info.name}")
 
 
-def _runs_on_clients(found, module, name):
-    if not inspect.isfunction(found) or (found.__module__, found.__qualname__) != (module, name):
+def _runs_on_clients(value, module, name):
+    if not inspect.isfunction(value) or (value.__module__, value.__qualname__) != (module, name):
         return False
-    parameters = inspect.signature(found).parameters.values()
+    parameters = inspect.signature(value).parameters.values()
     return tuple(p.name for p in parameters if p.kind is not p.KEYWORD_ONLY) in (STEP, LOSS, TERM, PENALTY)

@@ -72,9 +72,9 @@ def judge_with_noise(
     return _tensors(arrays)
 
 
-def _keep(client, kept):
+def _keep(client, results):
     """Keep results by sample in the rows of a client, from which fnlkit.sites.site.labels stores them."""
-    for name, values in kept.items():
+    for name, values in results.items():
         home = "estimate" if name in ("issue", "flagged", "guess", "confidence") else "audit"
         client.rows[f"{home}/{name}"] = torch.from_numpy(np.ascontiguousarray(values))
 
@@ -108,17 +108,17 @@ def rows(task: "Task") -> Iterator[Row]:
     about, scale = task.project, scale_of(task.project)
     classes, most = len(about.classes), messages.LARGEST
     common: dict[str, Any] = {"task": "audit", "requests": RUNS, "once": _ONCE}
-    own: dict[str, Any] = {"scale": scale}
+    site_values: dict[str, Any] = {"scale": scale}
     if about.sums_epsilon is not None:
-        own |= {"epsilon": about.sums_epsilon, "delta": about.sums_delta}
+        site_values |= {"epsilon": about.sums_epsilon, "delta": about.sums_delta}
         common |= {"noise": "noise", "epsilon": (about.sums_epsilon, about.sums_delta or 0.0,
                                                  about.sums_budget or about.sums_epsilon)}  # fmt: skip
         head = {"coefficients": _array((classes, private.FEATURES), most), "offsets": _array((classes,), most)}
-        yield Row(step=name_of(summarize_with_noise), replies=NOISY_FIRST, own=own, **common)
-        own = own | {"seed": task.settings.seed}
-        yield Row(step=name_of(judge_with_noise), replies=NOISY_SECOND, own=own, received=head, **common)
+        yield Row(step=name_of(summarize_with_noise), replies=NOISY_FIRST, own=site_values, **common)
+        site_values = site_values | {"seed": task.settings.seed}
+        yield Row(step=name_of(judge_with_noise), replies=NOISY_SECOND, own=site_values, received=head, **common)
         return
-    yield Row(step=name_of(summarize), replies=FIRST, own=own, fewest=LEAST, **common)
+    yield Row(step=name_of(summarize), replies=FIRST, own=site_values, fewest=LEAST, **common)
     changes = possible(about.kind, tuple(about.shape))
     width, _ = messages.described_columns(about.kind == "image", math.prod(about.shape))
     high = messages.LIMIT["high"]
@@ -136,7 +136,7 @@ def rows(task: "Task") -> Iterator[Row]:
         "compared": _array((), messages.MOST_COLUMNS),
     }
     rounded = (*TABLES, "supported", "low", "high")
-    more = own | {"changes": changes, "seed": task.settings.seed}
+    more = site_values | {"changes": changes, "seed": task.settings.seed}
     yield Row(step=name_of(judge), replies=SECOND, own=more, received=head, multiples=rounded, refuses=_refuses(scale),
               **common)  # fmt: skip
 

@@ -235,8 +235,8 @@ def may_be_named(site: Site, module: object, name: object) -> bool:
 def _resolve(site, packed):
     """Bind a step of a request to the parameters that only the site knows."""
     step = unpack(packed, partial(may_be_named, site))
-    own = site.rows[name_of(step)].own
-    return partial(step, **own) if own else step
+    site_values = site.rows[name_of(step)].own
+    return partial(step, **site_values) if site_values else step
 
 
 def _digest(project, asked, received, remembered):

@@ -134,8 +134,8 @@ class Flower(Engine):
         silent = self.runtime.failure(None)
         requests = {node: message_of(places) for node, places in groups.items()}
         limit = self.timeout + self.runtime.start_seconds if self.timeout else None
-        how = {"clip": clip, "weighted": counts is not None, "limit": limit, "round": request.round}
-        outcome = self.runtime.sum_secretly(requests, shapes, **how)
+        options = {"clip": clip, "weighted": counts is not None, "limit": limit, "round": request.round}
+        outcome = self.runtime.sum_secretly(requests, shapes, **options)
         if isinstance(outcome, str):
             self.note(outcome)
             return [silent] * len(ids), 0

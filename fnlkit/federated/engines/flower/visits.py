@@ -215,14 +215,14 @@ def replies_to(answered: object, asked: Mapping[int, int]) -> dict[int, dict[str
     asked : dict of place to client
         Requested clients in the order of the visits.
     """
-    out: dict[int, dict[str, torch.Tensor] | Failure] = {}
+    arrays: dict[int, dict[str, torch.Tensor] | Failure] = {}
     replies = answered.get("replies") if isinstance(answered, dict) else None
     if not isinstance(replies, list) or len(replies) != len(asked):
-        return out
+        return arrays
     for (place, client), reply in zip(asked.items(), replies, strict=True):
         match reply:
             case [int(number), dict(values)] if number == client:
-                out[place] = values
+                arrays[place] = values
             case [_, ("failure", str(code), str(name), str(sentence))] if code in CODES:
-                out[place] = Failure(code, name[:MAX_NAME], sentence)
-    return out
+                arrays[place] = Failure(code, name[:MAX_NAME], sentence)
+    return arrays
