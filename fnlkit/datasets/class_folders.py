@@ -6,14 +6,13 @@ import os
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from fnlkit.artifacts.federation import must_be_names
-from fnlkit.artifacts.paths import display_path, from_home, resolve
+from fnlkit.artifacts.paths import display_path, resolve
 from fnlkit.core.errors import InputError, list_names
-from fnlkit.core.spec import Spec, parse
+from fnlkit.core.spec import Spec
 from fnlkit.datasets import decoding
 from fnlkit.datasets.dataset import Dataset, Unlabeled
 from fnlkit.datasets.dicom import choose_window, common_window, span
@@ -183,20 +182,6 @@ def _group_names(files, parts, label, group):
         site = below[0] if label == 2 and group > 1 else ""
         names.append(f"{site}/{below[group - 1]}" if len(below) >= group else "")
     return names
-
-
-def with_options(source: str, parameter: str, **options: Any) -> str:
-    """Write the spec of a folder of images or wav files with further options of `folder`.
-
-    Raises
-    ------
-    InputError
-        If the source is not such a folder; `parameter` is the option in the message.
-    """
-    spec = Spec("folder", {"path": source}) if os.path.isdir(from_home(source)) else parse(source, "`dataset`")
-    if spec.name != "folder":
-        raise InputError(f"describes a folder of files, and {source} is none", parameter=parameter)
-    return str(Spec("folder", {**spec.parameters, **options}))
 
 
 def _samples_of(part, name, label, skipped):

@@ -60,13 +60,17 @@ def registry() -> dict[str, str]:
 
 @large.discard_on_error()
 def load(
-    name: str | os.PathLike[str], *, cache: str | os.PathLike[str] | None = None, download: bool = False, of_site: bool = False
+    name: str | os.PathLike[str] | Spec,
+    *,
+    cache: str | os.PathLike[str] | None = None,
+    download: bool = False,
+    of_site: bool = False,
 ) -> Dataset:
     """Load a data set by name, spec or path.
 
     Parameters
     ----------
-    name : str or os.PathLike
+    name : str, os.PathLike or Spec
         A name of `registry()`; a spec such as ``folder(path="photos", size=64)``; the path of an npz with x_train, y_train,
         x_test and y_test, of a CSV or Parquet file with one row per sample, or of an image folder; or a loader of yours,
         ``FILE.py:NAME``, a function that returns a Dataset or a dict of the arrays of an npz.
@@ -93,7 +97,7 @@ def load(
     >>> digits.x_train.shape, digits.x_test.shape, digits.classes
     ((1438, 8, 8, 1), (359, 8, 8, 1), 10)
     """
-    text = os.fspath(name)
+    text = str(name) if isinstance(name, Spec) else os.fspath(name)
     where = pathlib.Path(cache) if cache is not None else cache_folder()
     path = paths.from_home(text)
     if text not in _KNOWN and os.path.exists(path):  # False if the name is too long for a path
@@ -115,7 +119,7 @@ def load(
     if text.endswith((".npz", "/", *ENDINGS)) or ("/" in text.partition("(")[0] and ".py:" not in text):
         shown = text if len(text) < 1000 else f"{text[:100]}... ({len(text):,} characters)"
         raise InputError(f"data set {shown}: no such file or folder")
-    spec = parse(text, "DATA" if of_site else "`dataset`")
+    spec = name if isinstance(name, Spec) else parse(text, "DATA" if of_site else "`dataset`")
     if ":" in spec.name:
         return _of_user(spec)
     if spec.name not in _KNOWN:
@@ -206,8 +210,7 @@ def votes(*, data: str | Spec, where: pathlib.Path, download: bool = False) -> D
     """
     from fnlkit.datasets.votes import by_vote
 
-    # A text from a file stays a text from a file.
-    return by_vote(load(data if isinstance(data, str) else str(data), cache=where, download=download))
+    return by_vote(load(data, cache=where, download=download))
 
 
 def sibling_path(name: str, suffix: str, *, cache: str | os.PathLike[str] | None = None) -> pathlib.Path:
@@ -275,6 +278,6 @@ def card(name: str) -> str:
     return resources.files("fnlkit.data").joinpath(f"{name}.md").read_text(encoding="utf-8")
 
 
-def to_dataset(dataset: str | os.PathLike[str] | Dataset) -> Dataset:
+def to_dataset(dataset: str | os.PathLike[str] | Spec | Dataset) -> Dataset:
     """Load the Dataset of a name or path. A Dataset is returned unchanged."""
-    return load(os.fspath(dataset)) if isinstance(dataset, (str, os.PathLike)) else dataset
+    return load(dataset) if isinstance(dataset, (str, os.PathLike, Spec)) else dataset

@@ -142,28 +142,24 @@ def is_manifest(text: str) -> bool:
     return text.partition("(")[0] == "manifest" or (text.lower().endswith(ENDINGS) and os.path.isfile(from_home(text)))
 
 
-def with_labels(source: str, *, label: str = "", group: str = "", skip_damaged: bool = False) -> str:
-    """Write the spec of a table with another label column or another column of groups.
-
-    Parameters
-    ----------
-    source : str
-        The path of a table or a manifest spec.
-    label : str
-    group : str
-    skip_damaged : bool
-        As for `manifest`.
+def with_options(source: str, parameter: str, **options: Any) -> Spec:
+    """Make the Spec of a table, or of a folder of images or wav files, with further options of `manifest` or `folder`.
 
     Raises
     ------
     InputError
-        If the source is not a table.
+        If the source is neither; `parameter` is the option in the message.
     """
-    if not is_manifest(source):
-        raise InputError(f"describes a table, and {source} is none; name a CSV or Parquet file", parameter="label")
-    spec = Spec("manifest", {"file": source}) if os.path.isfile(from_home(source)) else parse(source, "`dataset`")
-    more = {"label": label, "group": group, "skip_damaged": skip_damaged}
-    return str(Spec("manifest", {**spec.parameters, **{name: value for name, value in more.items() if value}}))
+    path = from_home(source)
+    if os.path.isdir(path):
+        spec = Spec("folder", {"path": source})
+    elif os.path.isfile(path) and is_manifest(source):
+        spec = Spec("manifest", {"file": source})
+    else:
+        spec = parse(source, "`dataset`")
+    if spec.name not in ("folder", "manifest"):
+        raise InputError(f"describes a table or folder of files, and {source} is none", parameter=parameter)
+    return Spec(spec.name, spec.parameters | options)
 
 
 def open_manifest(text: str) -> Manifest:

@@ -14,10 +14,10 @@ from fnlkit.artifacts.paths import display_path
 from fnlkit.core.errors import InputError, list_names
 from fnlkit.core.spec import parse
 from fnlkit.datasets import columns
-from fnlkit.datasets.class_folders import samples_in, with_options
+from fnlkit.datasets.class_folders import samples_in
 from fnlkit.datasets.decoding import decode_files, find_damaged, note_damaged, note_pages, reader
 from fnlkit.datasets.layout import LAYOUTS, lay_out
-from fnlkit.datasets.manifest import is_manifest, open_manifest
+from fnlkit.datasets.manifest import is_manifest, open_manifest, with_options
 from fnlkit.datasets.scales import as_bytes, match_scale
 
 if TYPE_CHECKING:

@@ -13,11 +13,10 @@ from fnlkit.core.options import about, keywords_of, option, pick
 from fnlkit.core.parameters import Count
 from fnlkit.core.retired import refuse_retired
 from fnlkit.core.spec import parse
-from fnlkit.datasets.class_folders import with_options
 from fnlkit.datasets.dataset import Dataset
 from fnlkit.datasets.groups import with_groups
 from fnlkit.datasets.loading import to_dataset
-from fnlkit.datasets.manifest import is_manifest, with_labels
+from fnlkit.datasets.manifest import is_manifest, with_options
 from fnlkit.encoders.features import choose_head
 from fnlkit.estimators import EstimateOptions, run_estimator, warm_up_of
 from fnlkit.estimators.judgment import add_judgment
@@ -137,14 +136,7 @@ def partition(source: Samples | Federation = "digits", scheme: str = "iid", **op
     for name in ("label", "group") if noisy is not None else ():
         if getattr(chosen, name):
             raise InputError(f"describes a data set; the {name}s of a federation are known", parameter=name)
-    if chosen.label:
-        if not isinstance(source, (str, os.PathLike)):
-            raise InputError("describes a table; name its path", parameter="label")
-        source = with_labels(os.fspath(source), label=chosen.label)
-    if chosen.group and not isinstance(source, Federation):
-        source = _with_groups(source, chosen.group)
-    if chosen.skip_damaged:
-        source = _without_damaged(source)
+    source = _with_options(source, chosen)
     data = read_inputs(source, chosen).checked if isinstance(source, Federation) else to_dataset(source)
     if data.in_files:
         data.x_train  # noqa: B018 - reads every file, so that unusable files are named now
@@ -164,26 +156,23 @@ def partition(source: Samples | Federation = "digits", scheme: str = "iid", **op
     return federation
 
 
-def _with_groups(source, group):
-    """Add the groups of a column, a field or a level of folders to a data set, or to its spec."""
-    if isinstance(source, Dataset):
-        return with_groups(source, group)
-    text = os.fspath(source)
-    if is_manifest(text):
-        return with_labels(text, group=group)
-    if group.isdigit():
-        return with_options(text, "group", group=int(group))
-    return with_groups(to_dataset(source), group)
-
-
-def _without_damaged(source):
-    """Write the spec of a folder or table that leaves out damaged files."""
-    if not isinstance(source, (str, os.PathLike)):
+def _with_options(source, chosen):
+    """Add the options `label`, `group` and `skip_damaged` of a partition to a data set, or to the Spec of its files."""
+    options = {name: value for name in ("label", "group", "skip_damaged") if (value := getattr(chosen, name))}
+    text = os.fspath(source) if isinstance(source, (str, os.PathLike)) else ""
+    if chosen.label and not is_manifest(text):
+        missing = f", and {text} is none; name a CSV or Parquet file" if text else "; name its path"
+        raise InputError(f"describes a table{missing}", parameter="label")
+    if chosen.skip_damaged and not text:
         raise InputError("describes a folder or table of files; name its path", parameter="skip_damaged")
-    text = os.fspath(source)
-    if is_manifest(text):
-        return with_labels(text, skip_damaged=True)
-    return with_options(text, "skip_damaged", skip_damaged=True)
+    group = ""  # of a loaded data set
+    if chosen.group and not is_manifest(text):
+        group = options.pop("group")
+        if text and group.isdigit():
+            options["group"], group = int(group), ""
+    if options:
+        source = with_options(text, next(iter(options)), **options)
+    return with_groups(to_dataset(source), group) if group else source
 
 
 def inject_noise(
