@@ -126,9 +126,9 @@ def kinds(target: str) -> list[tuple[str, Callable[..., Any]]]:
 def _import_named(target, where):
     """Import and return the object that a user's name refers to."""
     place, _, name = target.rpartition(":")
-    if place.endswith(".py") and (path := os.path.abspath(place)) in _DIGESTS and os.path.isfile(path):
-        if _DIGESTS[path] != _digest(path):
-            _forget(path)
+    path = os.path.abspath(place)
+    if place.endswith(".py") and path in _DIGESTS and os.path.isfile(path) and _DIGESTS[path] != _digest(path):
+        _forget(path)
     return _attribute(_from_file(place, where) if place.endswith(".py") else _from_module(place, where), place, name, where)
 
 
@@ -159,8 +159,7 @@ def file_module(path: str | os.PathLike[str]) -> types.ModuleType:
         sys.modules[name] = module
         try:
             # Compile here: the cache of the interpreter does not notice an edit within the same second.
-            with open(path, "rb") as handle:
-                exec(compile(handle.read(), path, "exec", dont_inherit=True), module.__dict__)
+            exec(compile(Path(path).read_bytes(), path, "exec", dont_inherit=True), module.__dict__)
         except BaseException:
             del sys.modules[name], _FILES[name]
             raise
@@ -235,8 +234,7 @@ def _source(target):
 def _digest(path):
     total = hashlib.sha256()
     for file in [path, *_beside(path)]:
-        with open(file, "rb") as handle:
-            content = handle.read()
+        content = Path(file).read_bytes()
         total.update(f"{os.path.relpath(file, os.path.dirname(path))}\0{len(content)}\0".encode())
         total.update(content)
     return total.hexdigest()
@@ -265,8 +263,7 @@ def _beside(path):
 def _imports(path):
     """Yield (level, dotted name) of a file's imports; ``from .a import b`` gives (1, a) and (1, a.b), ``import a`` (0, a)."""
     try:
-        with open(path, "rb") as handle:
-            tree = ast.parse(handle.read())
+        tree = ast.parse(Path(path).read_bytes())
     except (OSError, SyntaxError, ValueError):  # reported when the file is imported
         return
     for node in ast.walk(tree):

@@ -164,7 +164,8 @@ def infer_all(
     names, sides = tuple(SENDS), {}
     scatter: dict[str, torch.Tensor] = {}
     if shared:
-        sent["shared"], names, sides = torch.tensor(shared), (*names, *VOTES), {"shared": shared}
+        sent["shared"] = torch.tensor(shared)
+        names, sides = (*SENDS, *VOTES), {"shared": shared}
     right_shares: list[float] = []
     for i in range(passes + 1):
         last = i == passes

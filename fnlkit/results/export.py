@@ -71,7 +71,8 @@ def export(run: "Run", target: str) -> float | None:
         raise InputError(f"{target}: the extension selects the format; write {', '.join(FORMATS)}", parameter="output")
     if not Path(target).resolve().parent.is_dir():
         raise InputError(f"{target}: the folder does not exist; create it first", parameter="output")
-    encoding, encoder, shape, about = encoding_of(run), None, tuple(run.meta["input_shape"]), describe_samples(run)
+    encoding, encoder = encoding_of(run), None
+    shape, about = tuple(run.meta["input_shape"]), describe_samples(run)
     whole: tuple[int, ...] = ()
     frozen = encoding is not None and encoding.spec.startswith("frozen-part(")
     if encoding is not None and encoding.kind == "image" and (frozen or ending != ".pt"):

@@ -235,7 +235,8 @@ def _compare_with_baseline(groups, frames, wanted):
     name = baseline_among([str(group["group"][compared]) for group in groups], wanted, methods=compared == "method")
     bases = {_setting(group): place for place, group in enumerate(groups) if str(group["group"][compared]) == name}
     for place, group in enumerate(groups):
-        group["baseline"], group["ahead"], base = name, {}, bases.get(_setting(group))
+        base = bases.get(_setting(group))
+        group |= {"baseline": name, "ahead": {}}
         if base is not None:
             known = [number for number in MEASURES if number in group["measures"] and number in groups[base]["measures"]]
             ours, theirs = ({number: frames[i][number].dropna().to_dict() for number in known} for i in (place, base))

@@ -171,17 +171,22 @@ def _check(config, terms):
         limits = config.get("clipping_range"), config.get("max_weight")
         if limits != (terms.clip, terms.largest):
             raise Refused(f"clip and largest weight are {limits}; this site agreed to {(terms.clip, terms.largest)}")
-    if terms.unit is not None:  # the difference of two sums would be the sum of a site
-        counted = {"setup": lambda: (config["share_num"], config["sample_num"]), "share_keys": lambda: (len(config) - 1,),
-                   "unmask": lambda: (len(config["active_nids"]), terms.sites - len(config["dead_nids"]))}  # fmt: skip
-        if stage in counted and set(counted[stage]()) != {terms.sites}:
-            raise Refused("masked sums are those of all sites")
-    if stage == "share_keys" and len(config) - 1 < FEWEST:
-        raise Refused("too few clients would hide each other")
+        _must_be_all_sites(terms, shares, config["sample_num"])
+    if stage == "share_keys":
+        _must_be_all_sites(terms, len(config) - 1)
+        if len(config) - 1 < FEWEST:
+            raise Refused("too few clients would hide each other")
     if stage == "unmask":
+        _must_be_all_sites(terms, len(config["active_nids"]), terms.sites - len(config["dead_nids"]))
         active, dead = set(config["active_nids"]), set(config["dead_nids"])
         if len(active) < FEWEST or active & dead:
             raise Refused("the server requests a sum of too few clients, or both masks of one client")
+
+
+def _must_be_all_sites(terms, *counts):
+    """Refuse masked sums over a part of the sites: the difference of two such sums would be the sum of a site."""
+    if terms.unit is not None and set(counts) != {terms.sites}:
+        raise Refused("masked sums are those of all sites")
 
 
 def summarize_records(records: Mapping[str, Any]) -> dict[str, Any]:
