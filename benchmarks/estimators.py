@@ -1,7 +1,7 @@
 """Errors of the estimators on the embedded digits: `python -m benchmarks.estimators > benchmarks/results/estimators.jsonl`.
 
-20 clients, `clients(rho=0.6, tau=0.5)`, default options with 0.2 of the clients per warm-up round, three seeds of partition,
-noise and warm-up.  A line has an estimator, a seed and the comparison with the true labels (fnlkit.estimators.judgment).
+20 clients, `clients(rho=0.6, tau=0.5)`, default options, three seeds of partition,
+noise and training.  A line has an estimator, a seed and the comparison with the true labels (fnlkit.estimators.judgment).
 """
 
 import argparse
@@ -19,7 +19,7 @@ FACTS = ("sample_auc", "client_auc", "level_error", "level_bias", "level_coverag
 def measure(spec, seed):
     """Return the errors of an estimator by name, rounded to four digits."""
     noisy = fnlkit.inject_noise(fnlkit.partition("digits", seed=seed), "clients(rho=0.6, tau=0.5)", seed=seed)
-    facts = compare(fnlkit.estimate_noise(noisy, spec, fraction=0.2, seed=seed, say=None))
+    facts = compare(fnlkit.estimate_noise(noisy, spec, seed=seed, say=None))
     return {name: round(float(facts[name]), 4) for name in FACTS}
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @declare(
-    sends=federated.PREDICTED
+    sends=federated.HELD_OUT
     | {
         "cells": Sent.counts("numbers of samples confident in their label, another or none, by label", "once", (3, "C")),
         "counts": Sent.counts("numbers of samples by confident class and given label", "once", ("C", "C")),
@@ -56,7 +56,8 @@ def confident(
     Parameters
     ----------
     evidence : fnlkit.estimators.inputs.EstimatorInputs
-        Uses given probabilities or a given run; otherwise trains by cross-validation.
+        Uses given probabilities or a given run; otherwise predicts each fold by a model of the others: a head of `fedsums`,
+        or a network if an option of a training is given or samples are large images (docs/estimators.md).
     folds : int >= 2
         Each part is predicted by a model trained on the others.
     by : "client" or "sample"

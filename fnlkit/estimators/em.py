@@ -34,7 +34,7 @@ JUDGED = {
 }
 
 
-@declare(sends=federated.PREDICTED | JUDGED, cite="Bekker 2016")
+@declare(sends=federated.HELD_OUT | JUDGED, cite="Bekker 2016")
 @check_arguments
 def em(
     evidence: "EstimatorInputs",
@@ -58,7 +58,8 @@ def em(
     Parameters
     ----------
     evidence : fnlkit.estimators.inputs.EstimatorInputs
-        Uses given probabilities or a given run; otherwise trains by cross-validation.
+        Uses given probabilities or a given run; otherwise predicts each fold by a model of the others: a head of `fedsums`,
+        or a network if an option of a training is given or samples are large images (docs/estimators.md).
     folds : int >= 2
         At most the number of clients.
     by : "client" or "sample"

@@ -11,8 +11,12 @@ import numpy as np
 
 from fnlkit.artifacts.stored import Chosen
 from fnlkit.core.declarations import Sent
+from fnlkit.estimators.folds import heads_predict, solve_heads, without
+from fnlkit.evidence.gaussian import softmax
+from fnlkit.evidence.linear import Head, Scaling
 from fnlkit.federated import engines
 from fnlkit.federated.client.measuring import TRAINING
+from fnlkit.methods.fedsums import SENDS
 
 if TYPE_CHECKING:
     import torch
@@ -24,6 +28,8 @@ if TYPE_CHECKING:
 
 
 PREDICTED = {"predicted": Sent.counts("numbers of samples by predicted class and given label", "once", ("C", "C"), total="n")}
+# Of estimators that predict folds, by networks or by heads from sums (fnlkit.estimators.folds).
+HELD_OUT = PREDICTED | {f"head_{name}": sent for name, sent in SENDS.items()}
 RELABELED = {"relabeled": Sent.counts("numbers of samples by label after and before correction", "once", ("C", "C"), total="n")}
 
 
@@ -100,7 +106,9 @@ def with_predictions(evidence: "EstimatorInputs", folds: np.ndarray | None = Non
     """
     if evidence.given_probabilities:
         return with_rows(evidence, probabilities=evidence.predicted())
-    from fnlkit.estimators.warmup import of_run, train_warmup, without
+    if folds is not None and heads_predict(evidence):
+        return _with_heads(evidence, folds)
+    from fnlkit.estimators.warmup import of_run, train_warmup
     from fnlkit.federated.client.network import Model, nothing
 
     if evidence.run is not None:
@@ -125,10 +133,27 @@ def with_predictions(evidence: "EstimatorInputs", folds: np.ndarray | None = Non
             samples = Chosen(made.x, evidence.positions)
             session = ClientSession(evidence, _members(evidence, samples, made.experiment.inputs, {"input/fold": folds}))
         session.model = Model(made.experiment.network, made.experiment.model.weights)
-        ids = [k for k, mask in enumerate(np.split(left_out, evidence.offsets[1:-1])) if mask.any()]
+        ids = _holders(evidence, left_out)
         session.ask(keep_predictions, ids=ids, broadcast={"fold": fold, **scale_of(made.experiment.inputs)})
     session.model = nothing()
     return session
+
+
+def _with_heads(evidence, folds):
+    """Open a session in which heads that were solved without a fold predict its samples at their clients."""
+    from fnlkit.federated.client.inputs import Inputs
+
+    samples, image = Chosen(evidence.dataset.x_train, evidence.positions), evidence.dataset.kind == "image"
+    session = ClientSession(evidence, _members(evidence, samples, Inputs(image), {"input/fold": folds}))
+    for fold, (left_out, head, inputs) in enumerate(solve_heads(evidence, folds)):
+        sent = {"fold": fold, **scale_of(inputs)} | {f"layer{i}": layer for i, layer in enumerate(head.layers)}
+        session.ask(keep_head_predictions, ids=_holders(evidence, left_out), broadcast=sent)
+    return session
+
+
+def _holders(evidence, chosen):
+    """Clients with a sample of the mask (m,)."""
+    return [k for k, mask in enumerate(np.split(chosen, evidence.offsets[1:-1])) if mask.any()]
 
 
 def _members(evidence, samples, inputs, rows=None):
@@ -159,7 +184,8 @@ def describe_traffic(traffic: "Traffic", sends: Mapping[str, Any]) -> dict[str, 
     undeclared = sorted(set(traffic.sent) - set(known))
     assert not undeclared, f"clients replied {undeclared}, which is not declared"
     return {
-        name: {"bytes": int(count), "what": f"{known[name].what}; {known[name].when}"} for name, count in traffic.sent.items()
+        name: {"bytes": int(count), "what": f"{known[name].revealing}; {known[name].when}"}
+        for name, count in traffic.sent.items()
     }
 
 
@@ -180,6 +206,18 @@ def keep_predictions(client: "Client", model: "LocalModel", received: "Received"
     logits = predict(model.network, model.weights, client.x[mask], replace(client.inputs, **scale))
     known = client.rows.setdefault("estimate/probabilities", torch.zeros(len(client), client.classes, dtype=torch.float64))
     known[mask] = torch.softmax(logits.double(), -1).cpu()
+
+
+def keep_head_predictions(client: "Client", model: "LocalModel", received: "Received") -> None:
+    """Keep the probabilities (n, C) of a fold's samples by the received layers of a head."""
+    import torch
+
+    inputs = Scaling(client.inputs.image, *(tuple(received[name].tolist()) for name in ("mean", "std")))
+    layers = tuple(np.asarray(received[name]) for name in sorted(received) if name.startswith("layer"))
+    mask = client.rows["input/fold"] == received["fold"]
+    logits = Head(len(layers[0]) if len(layers) > 2 else 0, layers).of_samples(client.x[mask], inputs)
+    known = client.rows.setdefault("estimate/probabilities", torch.zeros(len(client), client.classes, dtype=torch.float64))
+    known[mask] = torch.from_numpy(softmax(logits))
 
 
 def groups_of(client: "Client") -> np.ndarray | None:

@@ -12,6 +12,7 @@ from fnlkit.datasets.dataset import Dataset, must_be
 from fnlkit.datasets.groups import of_federation
 from fnlkit.encoders.embed import embed
 from fnlkit.estimators.defaults import EstimateOptions
+from fnlkit.estimators.folds import fold_of, heads_predict, predict_by_heads
 from fnlkit.estimators.intervals import wilson
 from fnlkit.experiment.scale import scale_of
 from fnlkit.federated.client.scaling import statistics_bytes
@@ -55,6 +56,8 @@ class EstimatorInputs:
     classes, seed : int
     federated : bool
         Whether all evidence is computed at the clients (fnlkit.estimators.federated).
+    chosen : bool
+        Whether the user chose an option of a training.
     traffic : fnlkit.artifacts.exchange.Traffic
         Data exchanged between clients and server so far.
     name : str
@@ -80,6 +83,7 @@ class EstimatorInputs:
         self.apart = np.zeros(len(self.labels), bool) if apart is None else np.asarray(apart, bool)
         self.run = options.run
         self.warm_up = options.warm_up
+        self.chosen = bool(options.warm_up) or options.engine != "auto"
         self.engine = options.engine
         self.device = options.device
         self.say = options.say or (lambda text: None)
@@ -141,10 +145,14 @@ class EstimatorInputs:
             scale = scale_of(self.federation, self.dataset, self.dataset.x_train)
             self._scale = scale._replace(from_clients=False)
             if scale.from_clients:
-                up, down = statistics_bytes(len(self.federation), len(scale.mean))
-                self.traffic.received("moments", up)
-                self.traffic.broadcast(down)
+                self.count_moments(len(self.federation), len(scale.mean))
         return self._scale
+
+    def count_moments(self, clients: int, features: int) -> None:
+        """Add the traffic of clients that send their means and deviations and receive those of all clients."""
+        up, down = statistics_bytes(clients, features)
+        self.traffic.received("moments", up)
+        self.traffic.broadcast(down)
 
     def refuse(self, estimator: str, **unused: Any) -> None:
         """Raise InputError if the user provided evidence that this estimator does not use."""
@@ -241,18 +249,19 @@ class EstimatorInputs:
 
     def predicted_out_of_sample(self, folds: int, by: str) -> np.ndarray:
         """Predict probabilities (m, C): given ones, or by models that were trained without a sample's fold."""
-        if self.has_probabilities:
+        fold = self.folds(folds, by)
+        if fold is None:
             return self.predicted()
-        from fnlkit.estimators.warmup import cross_validated  # given probabilities need no torch
+        if heads_predict(self):
+            return predict_by_heads(self, fold)
+        from fnlkit.estimators.warmup import predict_by_networks  # all others need no torch
 
-        return cross_validated(self, folds=folds, by=by)
+        return predict_by_networks(self, fold)
 
     def folds(self, folds: int, by: str) -> np.ndarray | None:
         """Divide the samples into cross-validation folds (m,); None if predictions are given."""
         if self.has_probabilities:
             return None
-        from fnlkit.estimators.warmup import fold_of
-
         fold = fold_of(self.offsets, folds, by, self.seed, self.groups)
         if fold.max(initial=0) < 1:
             raise InputError("cross-validation needs at least 2 samples or groups; give `probabilities`")

@@ -11,12 +11,12 @@ from fnlkit.artifacts.stored import Chosen
 from fnlkit.core.errors import InputError, WorkStopped
 from fnlkit.core.spec import Spec
 from fnlkit.estimators.defaults import warm_up_of
+from fnlkit.estimators.folds import without
 from fnlkit.experiment import Experiment, Settings
 from fnlkit.experiment.network import load_trained, without_head
 from fnlkit.experiment.output import torch_threads
 from fnlkit.federated.client.client import ClientList, in_blocks
 from fnlkit.federated.client.network import predict
-from fnlkit.kernels.streams import stream
 
 if TYPE_CHECKING:
     from fnlkit.artifacts.run import Run
@@ -144,63 +144,15 @@ def of_run(run: "Run", dataset: "Dataset", classes: int, device: str = "auto") -
     return load_trained(run, dataset, device=device)
 
 
-def cross_validated(evidence: Any, *, folds: int, by: str = "client") -> np.ndarray:
-    """Predict probabilities (m, C), each by a model that was trained without the sample.
-
-    Parameters
-    ----------
-    evidence : fnlkit.estimators.inputs.EstimatorInputs
-    folds : int >= 2
-        At most as many as there are clients (or samples).
-    by : "client" or "sample"
-    """
-    fold = evidence.folds(folds, by)
+def predict_by_networks(evidence: Any, fold: np.ndarray) -> np.ndarray:
+    """Predict probabilities (m, C), each by a network that was trained without the sample's fold."""
     predictions = np.empty((len(fold), evidence.classes))
-    for each in range(fold.max() + 1):
-        left_out = fold == each
-        title = f"model {each + 1} of {fold.max() + 1}"
+    for number in range(fold.max() + 1):
+        left_out = fold == number
+        title = f"model {number + 1} of {fold.max() + 1}"
         model = train_warmup(evidence, federation=without(evidence.federation, left_out | evidence.apart), title=title)
         predictions[left_out] = model.probabilities(evidence.positions[left_out])
     return predictions
-
-
-def fold_of(offsets: np.ndarray, folds: int, by: str, seed: int, groups: np.ndarray | None = None) -> np.ndarray:
-    """Choose the fold (m,) of each sample: whole clients, or equal parts of every client's samples, or of its groups (m,).
-
-    A single client, or by="sample", is split by samples or groups.  Every fold has at least one sample.  With by="client",
-    groups at several clients are divided.
-    """
-    sizes = np.diff(offsets)
-    if by == "client" and len(sizes) > 1:
-        order = stream(seed, "folds").permutation(len(sizes))
-        return np.repeat(order % min(folds, len(sizes)), sizes)
-    if groups is not None:
-        _, first, group = np.unique(groups, return_index=True, return_inverse=True)
-        owner = np.repeat(np.arange(len(sizes)), sizes)[first]  # a group at several clients counts for the first
-        ends = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=len(sizes)))])
-        fold = np.empty(len(first), np.int64)
-        fold[np.argsort(owner, kind="stable")] = fold_of(ends, folds, "sample", seed)
-        return fold[group]
-    # The count continues from client to client, which spreads the samples of clients that are smaller than the number of folds.
-    order = np.concatenate(
-        [
-            a + stream(seed, "folds", client=k).permutation(b - a)
-            for k, (a, b) in enumerate(zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True))
-        ]
-    )
-    fold = np.empty(len(order), np.int64)
-    fold[order] = np.arange(len(order)) % min(folds, len(order))
-    return fold
-
-
-def without(federation: Federation, left_out: np.ndarray) -> Federation:
-    """Remove the samples of a mask (m,) from a federation, and clients that then have no samples."""
-    parts = [
-        part[~mask] for part, mask in zip(federation.clients, np.split(left_out, federation.client_offsets[1:-1]), strict=True)
-    ]
-    parts = [part for part in parts if len(part)]
-    offsets = np.concatenate([[0], np.cumsum([len(part) for part in parts])])
-    return Federation(federation.dataset, federation.classes, offsets, np.concatenate(parts), np.asarray(federation.given))
 
 
 def _probabilities(network, weights, x, positions, inputs):

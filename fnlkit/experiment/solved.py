@@ -160,11 +160,14 @@ def linear_network(model, method, say):
     return model if hidden == [] else "auto"
 
 
+def has_few_inputs(data, samples):
+    """Whether the sums of Fourier features of this number of samples are cheap."""
+    return math.prod(data.x_train.shape[1:]) <= MOST_INPUTS and samples <= MOST_SAMPLES
+
+
 def choose_features(data, samples, needs):
     """Return the network of a method that computes a head, by the size of the data."""
-    inputs = math.prod(data.x_train.shape[1:])
-    small = inputs <= MOST_INPUTS and samples <= MOST_SAMPLES
-    encoded = choose_head(data, "auto") != "auto"
+    small, encoded = has_few_inputs(data, samples), choose_head(data, "auto") != "auto"
     return f"fourier(features={COSINES})" if small and not encoded and "fourier" in needs else "mlp(hidden=[])"
 
 

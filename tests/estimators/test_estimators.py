@@ -12,11 +12,11 @@ from fnlkit.core.errors import InputError
 from fnlkit.estimators import ESTIMATORS, aum, estimate
 from fnlkit.estimators.anchor import true_posterior
 from fnlkit.estimators.confident import judge_probabilities
+from fnlkit.estimators.folds import fold_of, without
 from fnlkit.estimators.intervals import bootstrap, wilson
 from fnlkit.estimators.judgment import add_judgment, compare
 from fnlkit.estimators.knn import neighbors_for, share_by_order
 from fnlkit.estimators.loss import upper_probability
-from fnlkit.estimators.warmup import fold_of, without
 from fnlkit.kernels.scores import anchor_transition, auc
 from fnlkit.pipeline.inputs import read_inputs
 from fnlkit.simulate import noise, partitioning

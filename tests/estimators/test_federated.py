@@ -11,7 +11,7 @@ from fnlkit import datasets
 from fnlkit.artifacts.federation import Federation
 from fnlkit.core.declarations import declaration
 from fnlkit.core.spec import bind, find, parse
-from fnlkit.estimators import ESTIMATORS, federated, intervals, likelihood, run_estimator, warmup
+from fnlkit.estimators import ESTIMATORS, federated, folds, intervals, likelihood, run_estimator, warmup
 from fnlkit.estimators.inputs import EstimatorInputs
 from fnlkit.estimators.judgment import add_judgment, compare
 from fnlkit.experiment import Experiment, Settings
@@ -140,16 +140,26 @@ def test_the_interval_is_that_of_the_groups_as_samples():
     assert np.allclose((low[4], high[4]), expected)
 
 
-@pytest.fixture
-def trained_on(monkeypatch):
-    """Return a function that returns the federations on which an estimator trains its models."""
+@pytest.fixture(params=["heads", "networks"])
+def trained_on(request, monkeypatch):
+    """Return a function that returns the positions of the samples that each model of an estimator learns from."""
 
     def judge(federation, data, spec):
-        seen, original = [], warmup.train_warmup
-        watched = lambda evidence, **how: seen.append(how["federation"]) or original(evidence, **how)  # noqa: E731
-        monkeypatch.setattr(warmup, "train_warmup", watched)
-        run_estimator(federation, data, spec, warm_up=WARM_UP | {"rounds": 1, "epochs": 1}, engine="sequential")
-        return seen
+        positions, networks, heads = [], warmup.train_warmup, folds.compute_head
+
+        def train(evidence, **how):
+            positions.append(how["federation"].client_indices)
+            return networks(evidence, **how)
+
+        def solve(method, session, model):
+            positions.append(np.concatenate([block.positions for block in session.blocks]))
+            return heads(method, session, model)
+
+        monkeypatch.setattr(*((folds, "compute_head", solve) if request.param == "heads" else (warmup, "train_warmup", train)))
+        options = {} if request.param == "heads" else {"warm_up": WARM_UP | {"rounds": 1, "epochs": 1}, "engine": "sequential"}
+        run_estimator(federation, data, spec, **options)
+        assert positions
+        return positions
 
     return judge
 
@@ -158,9 +168,9 @@ def trained_on(monkeypatch):
 def test_no_cross_validated_model_trains_on_a_group_that_it_judges(spec, trained_on):
     federation, data = with_groups()
     group = federation.extra["group"]
-    for part in trained_on(federation, data, spec):
-        judged = np.setdiff1d(federation.client_indices, part.client_indices)
-        assert len(judged) and not np.intersect1d(group[judged], group[part.client_indices]).size
+    for positions in trained_on(federation, data, spec):
+        judged = np.setdiff1d(federation.client_indices, positions)
+        assert len(judged) and not np.intersect1d(group[judged], group[positions]).size
 
 
 def test_the_votes_of_a_group_do_not_hide_its_wrong_labels():
@@ -184,7 +194,7 @@ def test_no_cross_validated_model_trains_on_samples_that_are_held_out(trained_on
     federation = partitioning.federation(world()[1], clients=3, holdout=0.3, seed=0)
     seen = trained_on(federation, world()[1], "confident(folds=3)")
     apart = np.concatenate(federation.held_out)
-    assert len(seen) == 3 and not any(np.isin(apart, part.client_indices).any() for part in seen)
+    assert len(seen) == 3 and not any(np.isin(apart, positions).any() for positions in seen)
 
 
 @pytest.fixture(scope="module")
@@ -203,6 +213,28 @@ def test_vectors_are_scaled_in_each_fold_as_its_model_was_trained(spec, vectors)
     _, facts = in_both_forms(*vectors, spec, warm_up=WARM_UP)
     assert facts["form"] == "federated" and facts["bytes_down"] > 0
     assert facts["sent"]["moments"]["bytes"] % (8 + 16 * 4) == 0
+
+
+@pytest.mark.parametrize("spec", ["em", "em(by=sample, folds=2)", "confident", "confident(folds=2, thresholds=pooled)"])
+@pytest.mark.parametrize("of", ["vectors", "digits"])
+def test_heads_give_the_same_numbers_in_both_forms_and_send_sums(spec, of, vectors):
+    arrays, facts = {}, {}
+    for form in ("pooled", "federated"):
+        arrays[form], facts[form] = run_estimator(*(vectors if of == "vectors" else world()), spec, form=form)
+    same(arrays["pooled"], arrays["federated"])
+    sent = facts["federated"]["sent"]
+    assert "update" not in sent and "a single reply reveals samples" in sent["head_wide_products"]["what"]
+
+
+def test_an_option_of_a_training_an_engine_or_a_large_image_trains_networks(vectors):
+    federation, data = vectors
+    federation = replace(federation, meta={})
+    large = replace(data, kind="image", samples=lambda: (np.zeros((120, 17, 17, 1), np.uint8), data.x_test))
+    wide = replace(data, samples=lambda: (np.zeros((120, 2049), np.float32), data.x_test))
+    known = [folds.heads_predict(EstimatorInputs(federation, each)) for each in (data, large, wide)]
+    assert known == [True, False, False]
+    for options in ({"warm_up": {"model": "auto"}}, {"engine": "sequential"}):
+        assert not folds.heads_predict(EstimatorInputs(federation, data, **options))
 
 
 # ---- what leaves
