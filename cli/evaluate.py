@@ -227,9 +227,9 @@ def _show_lowest(say, measured, classes):
     for part in (one for one in measured.values() if not is_uncertain(one["low"], one["high"])):
         shares = [v["share"] if isinstance(v, dict) else v for v in part["per_class"]]
         known = [(share, name) for share, name in zip(shares, classes, strict=True) if share is not None]
-        for what, pairs in (("class", known), ("site", [(site["share"], site["site"]) for site in part["sites"]])):
+        for kind, pairs in (("class", known), ("site", [(site["share"], site["site"]) for site in part["sites"]])):
             if len(pairs) > 1:
-                texts.setdefault(what, f"lowest {what} {printable(min(pairs)[1])}, {percent(min(pairs)[0])}")
+                texts.setdefault(kind, f"lowest {kind} {printable(min(pairs)[1])}, {percent(min(pairs)[0])}")
     if texts:
         say.print("; ".join(texts.values()) + " (-v: all)", soft_wrap=True)
 

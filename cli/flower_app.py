@@ -95,21 +95,21 @@ def command(
         if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT:
             raise InputError(f"is the {what} of --sums-epsilon; add it", parameter=name)
     of_project = {name: options.pop(name) for name in _OF_PROJECT} | ({} if sums["sums_epsilon"] is None else sums)
-    given = {name: v for name, v in options.items() if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT}
+    written = {name: v for name, v in options.items() if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT}
     data, place = to_dataset(dataset), address and parse_address(address)
     known = list(names or (f"site-{k}" for k in range(sites)))
     check_names(known, sites)
     fingerprints = list(map(flower_app.fingerprint_of, keys))
     project = flower_app.describe(
-        data, Settings(**given), names=known, keys=fingerprints, tasks=list(tasks or TASKS), **of_project
+        data, Settings(**written), names=known, keys=fingerprints, tasks=list(tasks or TASKS), **of_project
     )
     more = (lambda agreed: folders.parts(place, known, agreed)) if place else None
     files = flower_app.write_project(folder, project, more=more)
     if demo:
-        folders.make_demo(folder, data, known, given.get("seed", 0))
+        folders.make_demo(folder, data, known, written.get("seed", 0))
     for note in data.notes:
         console().print(printable(f"{note[0].upper()}{note[1:]}."), style="dim", soft_wrap=True)
-    agreed = agreed_tasks(project, Settings(**given))
+    agreed = agreed_tasks(project, Settings(**written))
     first = next((task for task in _FIRST if task in agreed and (task != "audit" or sites >= FEWEST)), agreed[0])
     for text in _describe_files(files, folder, known if place else (), demo, first, options["protect"] != "none"):
         console().print(printable(text), style="dim", soft_wrap=True)

@@ -68,7 +68,7 @@ def command(name: str | None, template: str | None, markdown: bool, as_json: boo
 
 
 def _refuse(name):
-    near = nearest(name, [each for kind in KINDS.values() for each in kind.parts()])
+    near = nearest(name, [part for kind in KINDS.values() for part in kind.parts()])
     raise InputError(f"no component {name!r}{near}; `fnlkit methods` lists methods and kinds of components")
 
 
@@ -90,7 +90,7 @@ def _facts(name):
                 dict(zip(("name", "default", "may_be", "meaning"), row, strict=True))
                 for row in parts.describe_parameters(of, function)
             ],
-            "replies": {reply: str(what) for reply, what in (declared.sends or {}).items()},
+            "replies": {reply: str(sent) for reply, sent in (declared.sends or {}).items()},
         }
 
 
@@ -169,7 +169,7 @@ def _summarize(name, kind, function):
         if reason := Plan.of(Settings(method=name)).unprotected_reason:
             lines.append(f"updates cannot be protected (--protect): {reason}")
         if cost := cards.card(kind, name).cost:
-            costs = ", ".join(f"{what} {cost[key]:g}" for key, what in cards.COST.items())
+            costs = ", ".join(f"{heading} {cost[key]:g}" for key, heading in cards.COST.items())
             lines.append(f"cost at equal --rounds, relative to FedAvg: {costs}")
     return [line for line in lines if line]
 
@@ -183,7 +183,7 @@ def _details(kind, function):
         form = "" if kind == "method" else " with --form federated"
         weights = "the weights of a warm-up" if kind == "estimator" else "the weights"
         lines += [f"\nReplies of a client{form}, in addition to {weights}:"]
-        lines += [f"  {reply}: {what}" for reply, what in replies.items()]
+        lines += [f"  {reply}: {content}" for reply, content in replies.items()]
     for heading in ("Notes", "Reports"):
         if text := parts.section(function, heading):
             lines.append(f"\n{heading.replace('Reports', 'Records of a run')}:\n{text}")

@@ -39,13 +39,13 @@ def describe_parameters(kind: str, function: Callable[..., Any]) -> list[tuple[s
     from the function that receives the parameter, or from another function of the module.
     """
     limits, lines = parameters.kinds(function), []
-    beside = [each for each in vars(inspect.getmodule(function)).values() if inspect.isfunction(each)]
+    beside = [part for part in vars(inspect.getmodule(function)).values() if inspect.isfunction(part)]
     passed = [function]
     while (inner := getattr(passed[-1], "inner", None)) is not None:
         passed.append(inner)
     meanings: dict[str, str] = {}
-    for each in [*beside, *reversed(passed)]:
-        meanings |= {name: text for name, text in _entries(each).items() if text}
+    for part in [*beside, *reversed(passed)]:
+        meanings |= {name: text for name, text in _entries(part).items() if text}
     for p in inspect.signature(function).parameters.values():
         if p.kind is p.KEYWORD_ONLY and p.name not in KINDS[kind].given:
             default = "" if p.default is p.empty else p.default.__name__ if callable(p.default) else format_value(p.default)

@@ -106,8 +106,8 @@ def _list(paper=None):
     for name in published.tables():
         if paper in (None, name.partition("/")[0]):
             rows = published.load_rows(name)
-            what = dict.fromkeys(f"{row.measure.partition(':')[0]} on {row.dataset}" for row in rows)
-            table.add_row(name, str(len(rows)), str(len(published.recipe(name)["regime"])), "; ".join(what))
+            measured = dict.fromkeys(f"{row.measure.partition(':')[0]} on {row.dataset}" for row in rows)
+            table.add_row(name, str(len(rows)), str(len(published.recipe(name)["regime"])), "; ".join(measured))
     say.print(table)
 
 

@@ -277,7 +277,7 @@ def remove(folder: str, names: tuple[str, ...]) -> None:
     keys = dict(zip(known, agreed.keys or [""] * len(known), strict=True))
     for name in names:
         if not keys.get(name):
-            raise InputError(f"{name}: is no admitted site ({', '.join(each for each in known if keys[each])})")
+            raise InputError(f"{name}: is no admitted site ({', '.join(site for site in known if keys[site])})")
     if set(names) == {name for name in known if keys[name]}:
         raise InputError("these are all admitted sites; a project without keys would accept any site, so keep one")
     for name in names:

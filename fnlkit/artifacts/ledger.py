@@ -246,21 +246,21 @@ def hash_line(before: str, body: dict[str, Any]) -> str:
     return hashlib.sha256((before + json.dumps(body, sort_keys=True)).encode()).hexdigest()
 
 
-def _pack(one):
-    bits = zlib.compress(np.packbits(one.held).tobytes(), 9)
+def _pack(line):
+    bits = zlib.compress(np.packbits(line.held).tobytes(), 9)
     return {
         "kind": KIND,
-        "release": one.id,
-        "epsilon": one.epsilon,
-        "classes": one.classes,
-        "data": one.data,
-        "samples": len(one.held),
+        "release": line.id,
+        "epsilon": line.epsilon,
+        "classes": line.classes,
+        "data": line.data,
+        "samples": len(line.held),
         "held": base64.b64encode(bits).decode(),
-        "seed": one.seed,
-        "round": one.round,
-        **({} if one.updates is None else {"updates": one.updates}),
-        **({"key": one.key} if one.key else {}),
-        **({"clients": one.clients} if one.clients else {}),
+        "seed": line.seed,
+        "round": line.round,
+        **({} if line.updates is None else {"updates": line.updates}),
+        **({"key": line.key} if line.key else {}),
+        **({"clients": line.clients} if line.clients else {}),
     }
 
 

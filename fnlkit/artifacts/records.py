@@ -68,8 +68,8 @@ def from_json(kind: type[R], value: object, where: str) -> R:
     return _read(kind, value, where)
 
 
-def _key(one: "Field[Any]") -> str:
-    return one.metadata.get("key") or one.name
+def _key(field: "Field[Any]") -> str:
+    return field.metadata.get("key") or field.name
 
 
 @cache

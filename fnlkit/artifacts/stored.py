@@ -49,11 +49,11 @@ class Rows:
         which = np.asarray(which)
         if which.dtype == bool:
             which = np.flatnonzero(which)
-        one, which = which.ndim == 0, np.atleast_1d(which).astype(np.int64)
+        single, which = which.ndim == 0, np.atleast_1d(which).astype(np.int64)
         if len(which) and not -len(self) <= which.min() <= which.max() < len(self):
             raise IndexError(f"rows {which.min()} to {which.max()} of {len(self)}")
         rows = self._read(np.where(which < 0, which + len(self), which))
-        return rows[0] if one else rows
+        return rows[0] if single else rows
 
     def __array__(self, dtype=None, copy=None):
         values = self[:]

@@ -164,7 +164,7 @@ def _label_studio_tasks(tasks, source):
         annotators=[row[3] for row in rows],
         updated=[row[4] for row in rows],
         fail=fail,
-        notes=[f"{count:,} {what} are no votes" for count, what in notes if count],
+        notes=[f"{count:,} {kind} are no votes" for count, kind in notes if count],
     )
 
 

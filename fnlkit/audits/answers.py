@@ -139,10 +139,10 @@ def labels_of(
     if not rows:
         return Labels(np.zeros(0, np.int64), np.zeros(0, np.int64), [], np.zeros(0, np.int64))
     if wrong := [row for row in rows if classes_of_rows[row] is None]:
-        what = "several choices" if words[wrong[0]].startswith(("{", "[")) else f"label {words[wrong[0]][:80]!r}"
+        content = "several choices" if words[wrong[0]].startswith(("{", "[")) else f"label {words[wrong[0]][:80]!r}"
         others = [name for name in answers.controls if name != control and _has_only_classes(answers.controls[name], find)]
         hint = "; another question can be chosen by `control=NAME`" if others else ""
-        answers.fail(wrong, f"{what} of {control!r} is not a class; the classes are {list_names(names)}{hint}")
+        answers.fail(wrong, f"{content} of {control!r} is not a class; the classes are {list_names(names)}{hint}")
     taken = {control, *answers.named}
     columns = {name: [texts[row] for row in rows] for name, texts in answers.columns.items() if name not in taken}
     asked = Asked(

@@ -147,7 +147,7 @@ def classes_to_describe(counts: np.ndarray) -> np.ndarray:
     """
     counts = np.asarray(counts)
     mask = counts >= LEAST
-    rest = np.where(mask, 0, counts).sum(-1)
+    others = np.where(mask, 0, counts).sum(-1)
     smallest = np.where(mask, counts, np.iinfo(np.int64).max).argmin(-1)[..., None]
-    few = ((rest > 0) & (rest < LEAST))[..., None] & (np.arange(counts.shape[-1]) == smallest)
+    few = ((others > 0) & (others < LEAST))[..., None] & (np.arange(counts.shape[-1]) == smallest)
     return mask & ~few

@@ -219,7 +219,7 @@ def ends(row: SiteAudit) -> str:
 def skill(row: SiteAudit) -> str:
     """Format the skill of the models that judged a site: agreement beyond chance, with its interval."""
     return "; ".join(
-        f"{name} {one.kappa:.2f} ({one.low:.2f} to {one.high:.2f})" for name, one in row.skill.items()
+        f"{name} {score.kappa:.2f} ({score.low:.2f} to {score.high:.2f})" for name, score in row.skill.items()
     )  # fmt: skip
 
 
@@ -277,8 +277,8 @@ def detectors(row: SiteAudit) -> str:
     if len(row.detectors) < 2:
         return ""
     half = len(row.detectors) // 2 + 1
-    each = ", ".join(f"{name} {number}" for name, number in row.detectors.items())
-    return f"Flagged by {each}; {sum(row.agreed[half:])} samples by at least {half} of {len(row.detectors)} detectors."
+    counts = ", ".join(f"{name} {number}" for name, number in row.detectors.items())
+    return f"Flagged by {counts}; {sum(row.agreed[half:])} samples by at least {half} of {len(row.detectors)} detectors."
 
 
 def first_suspects(

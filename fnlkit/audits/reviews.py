@@ -196,14 +196,14 @@ def read_reviews(federation: "Federation") -> list[Review]:
     """
     values, size = federation.meta.get("reviews", []), len(federation.given)
     try:
-        reviews = [from_json(Review, one, f"review {k}") for k, one in enumerate(values)]
-        for k, one in enumerate(reviews):
-            listed = one.guarantee.listed if one.guarantee else []
+        reviews = [from_json(Review, record, f"review {k}") for k, record in enumerate(values)]
+        for k, record in enumerate(reviews):
+            listed = record.guarantee.listed if record.guarantee else []
             _must_be_positions(
-                [*(row[0] for row in one.changed if row), *one.dropped, *one.unsure, *listed], size, f"review {k}"
+                [*(row[0] for row in record.changed if row), *record.dropped, *record.unsure, *listed], size, f"review {k}"
             )
-            if not 0 <= one.client < len(federation):
-                raise InputError(f"review {k}: client is {one.client}; the federation has {len(federation)} clients")
+            if not 0 <= record.client < len(federation):
+                raise InputError(f"review {k}: client is {record.client}; the federation has {len(federation)} clients")
     except InputError as error:
         raise InputError(f"`reviews` is damaged: {error}; import the review again") from None
     return reviews
@@ -226,10 +226,10 @@ def read_applied_lists(federation: "Federation") -> list[AppliedList]:
     try:
         lists = [from_json(list[AppliedList], one, f"lists of correction {k}") for k, one in enumerate(values)]
         for k, one in enumerate(lists):
-            _must_be_positions([i for each in one for i in each.listed], len(federation.given), f"lists of correction {k}")
+            _must_be_positions([i for done in one for i in done.listed], len(federation.given), f"lists of correction {k}")
     except InputError as error:
         raise InputError(f"`corrections` is damaged: {error}; apply `fnlkit.correct(listed=True)` again") from None
-    return [one for each in lists for one in each]
+    return [one for done in lists for one in done]
 
 
 def _must_be_positions(positions, size, where):

@@ -170,8 +170,8 @@ def method(spec: str | Spec) -> partial[Any]:
         nested[key] = bind(value, find(value, table, what), what, given=supplied) if table else _nested(value)
         if not table and "folds" in needs(nested[key]):
             raise InputError(f"method {spec.name!r}: {key}={value.name} trains several methods; use it as `method`")
-    rest = Spec(spec.name, {key: value for key, value in spec.parameters.items() if key not in nested})
-    bound = bind(rest, function, "method", given=_BY_THE_RUN)
+    plain = Spec(spec.name, {key: value for key, value in spec.parameters.items() if key not in nested})
+    bound = bind(plain, function, "method", given=_BY_THE_RUN)
     bound.keywords.update(nested)
     return bound
 

@@ -25,7 +25,7 @@ from fnlkit.datasets.spelling import fold, merge_spellings
 from fnlkit.datasets.votes import check_votes, most_votes, whole_votes
 
 
-def npz(path: Path, *, where: Path, of_site: bool = False) -> Dataset:
+def npz(path: Path, *, cache: Path, of_site: bool = False) -> Dataset:
     """Load the data set of an npz with x_train, y_train, and x_test, y_test if any.
 
     The labels are *observed*, that is, possibly wrong, unless ``y_train_true`` (n,) declares the true labels, or
@@ -42,38 +42,38 @@ def npz(path: Path, *, where: Path, of_site: bool = False) -> Dataset:
     Parameters
     ----------
     path : pathlib.Path
-    where : pathlib.Path
+    cache : pathlib.Path
         The cache folder.
     of_site : bool
         As for `folder`.
     """
-    arrays = large.open_arrays(path, decoded=where / "decoded")
-    return _name_arrays(path, arrays, [path], where, of_site)
+    arrays = large.open_arrays(path, decoded=cache / "decoded")
+    return _name_arrays(path, arrays, [path], cache, of_site)
 
 
-def npy(path: Path, *, where: Path, of_site: bool = False) -> Dataset:
+def npy(path: Path, *, cache: Path, of_site: bool = False) -> Dataset:
     """Load the data set of a folder with x_train.npy, y_train.npy and others.
 
     Each npy file is an array as in `npz`, with the same optional arrays.
 
     Parameters
     ----------
-    path, where : pathlib.Path
+    path, cache : pathlib.Path
     of_site : bool
         As for `folder`.
     """
     npy_files = sorted(path.glob("*.npy"))
-    arrays = {file.stem: large.open_arrays(file, decoded=where / "decoded")["array"] for file in npy_files}
-    return _name_arrays(path, arrays, npy_files, where, of_site)
+    arrays = {file.stem: large.open_arrays(file, decoded=cache / "decoded")["array"] for file in npy_files}
+    return _name_arrays(path, arrays, npy_files, cache, of_site)
 
 
-def _name_arrays(path, arrays, array_files, where, of_site):
+def _name_arrays(path, arrays, array_files, cache, of_site):
     try:
         data = from_arrays(str(path), _rename(arrays), of_site=of_site)
     except InputError as error:
         raise InputError(f"{display_path(path)}: {error}") from error
     if any(isinstance(array, Rows) for array in arrays.values()):
-        data.remember = partial(cache_json, files=array_files, where=where)
+        data.remember = partial(cache_json, files=array_files, cache=cache)
     return data
 
 

@@ -37,7 +37,7 @@ def folder(
     pixels: str = "",
     seconds: float = 0.0,
     skip_damaged: bool = False,
-    where: Path,
+    cache: Path,
     download: bool = False,
     of_site: bool = False,
 ) -> Dataset:
@@ -110,7 +110,7 @@ def folder(
     if skip_damaged:
         every = [*(file for part in per_class for file, _ in part), *spare]
         damaged = cache_json(
-            "damaged", lambda: decoding.find_damaged(every, pixels=pixels), files=every, where=where, reading=pixels
+            "damaged", lambda: decoding.find_damaged(every, pixels=pixels), files=every, cache=cache, reading=pixels
         )
         per_class = [[pair for pair in part if str(pair[0]) not in damaged] for part in per_class]
         spare = [file for file in spare if str(file) not in damaged]
@@ -132,7 +132,7 @@ def folder(
         raise InputError("; ".join([f"{display_path(path)}: {len(train)} training, {len(test)} test files, {wanted}", *left]))
 
     every = [*(file for file, _ in (*train, *test)), *spare]
-    dicoms = cache_json("dicom", lambda: common_window(every, window), files=every, where=where, reading=f"{bool(window)}")
+    dicoms = cache_json("dicom", lambda: common_window(every, window), files=every, cache=cache, reading=f"{bool(window)}")
     window, stored_window, more = choose_window(dicoms, window, display_path(path), of_site)
     left += more
     reading = f"{size}{stored_window}{seconds or ''}"
@@ -150,7 +150,7 @@ def folder(
                "seconds": seconds, "skip_damaged": skip_damaged}  # fmt: skip
     parameters = {name: value for name, value in options.items() if value}
     decoding.must_be_used(decoding.kind_of(train[0][0]), size=size, crop=crop, window=window, pixels=pixels, seconds=seconds)
-    dataset, read = dataset_of_files(path, parameters, train, test, classes, where, content)
+    dataset, read = dataset_of_files(path, parameters, train, test, classes, cache, content)
     dataset.notes += left
     if dataset.kind == "image":
         dataset.notes += dataset.remember("pages", lambda: decoding.note_pages([file for file, _ in (*train, *test)]))
@@ -302,7 +302,7 @@ def as_folder(path, must_exist=True):
     return path
 
 
-def dataset_of_files(path, parameters, train, test, names, where, content):
+def dataset_of_files(path, parameters, train, test, names, cache, content):
     """Make (Dataset of images or sounds, the function that reads one file)."""
     must_be_names(list(names), len(names))
     labels = np.array([label for _, label in train], np.int64)
@@ -319,7 +319,7 @@ def dataset_of_files(path, parameters, train, test, names, where, content):
     reading = {name: value for name, value in parameters.items() if name not in ("label", "group", "skip_damaged")}
     kind, read = decoding.reader(files, **reading)
     whole = decoding.reader(files, **reading | {"size": 0})[1] if parameters.get("size") and kind == "image" else None
-    remember = partial(cache_json, files=files, where=where, reading=f"4 {parameters}")  # the form of the checksum
+    remember = partial(cache_json, files=files, cache=cache, reading=f"4 {parameters}")  # the form of the checksum
     dataset = Dataset(
         name=str(Spec("folder", {"path": str(path), **parameters})) if parameters else str(path),
         kind=kind,

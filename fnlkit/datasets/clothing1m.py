@@ -20,7 +20,7 @@ _CLOTHING = ["T-Shirt", "Shirt", "Knitwear", "Chiffon", "Sweater", "Hoodie", "Wi
              "Shawl", "Dress", "Vest", "Underwear"]  # fmt: skip
 
 
-def clothing1m(*, path: str = "", size: int = 224, where: Path, download: bool = False) -> Dataset:
+def clothing1m(*, path: str = "", size: int = 224, cache: Path, download: bool = False) -> Dataset:
     """Load Clothing1M from a folder with images/ and the published lists.
 
     The lists are in the folder or in annotations/.  The training set has one million noisy labels without known true labels.
@@ -33,7 +33,7 @@ def clothing1m(*, path: str = "", size: int = 224, where: Path, download: bool =
     size : int
         Side in pixels.  Images are resized to 8/7 of this side and center-cropped, as usual for 256 and 224.
     """
-    path = as_folder(path or places.first("clothing1m", where), must_exist=False)
+    path = as_folder(path or places.first("clothing1m", cache), must_exist=False)
     lists = folder_of_lists(path)
     if not lists:
         raise InputError(
@@ -57,7 +57,7 @@ def clothing1m(*, path: str = "", size: int = 224, where: Path, download: bool =
             yield f"{file.relative_to(path).as_posix()} {label} {size}\n".encode("utf-8", "surrogateescape")
 
     train, test = parts
-    data, read = dataset_of_files(path, {"size": size, "crop": True} if size else {}, train, test, _CLOTHING, where, content)
+    data, read = dataset_of_files(path, {"size": size, "crop": True} if size else {}, train, test, _CLOTHING, cache, content)
     shape = (size, size, 3) if size else read(parts[0][0][0]).shape
     # Checking a million files before work begins would take too long.
     data.samples = lambda: tuple(load_small(Decoded([file for file, _ in part], read, shape, np.uint8)) for part in parts)

@@ -86,8 +86,8 @@ def shared_by_sites(numbers: np.ndarray, sites: np.ndarray) -> list[tuple[str, s
     names, site = np.unique(sites, return_inverse=True)
     number, site = np.unique(np.stack([numbers, site.reshape(-1)], 1), axis=0).T
     held: dict[int, list[int]] = {}
-    for one, at in zip(number.tolist(), site.tolist(), strict=True):
-        held.setdefault(one, []).append(at)
+    for content, at in zip(number.tolist(), site.tolist(), strict=True):
+        held.setdefault(content, []).append(at)
     pairs = Counter(pair for at in held.values() for pair in combinations(at, 2))
     return [(str(names[a]), str(names[b]), count) for (a, b), count in pairs.most_common()]
 

@@ -30,7 +30,7 @@ def crowdtruth(
     relation: Literal["cause", "treat"] = "cause",
     labels: Literal["baseline", "crowd", "expert"] = "baseline",
     path: str = "",
-    where: Path,
+    cache: Path,
     download: bool = False,
 ) -> "Dataset":
     """Load medical sentences that state a relation between two terms, or do not.
@@ -53,7 +53,7 @@ def crowdtruth(
     """
     columns = dict[str, list[str]]()
     votes = list[dict[str, str]]()
-    folder = resolve(path) if path else where / URL.rpartition("/")[2]
+    folder = resolve(path) if path else cache / URL.rpartition("/")[2]
     for row in read_table(_published_file(folder, relation)).records(()):
         if row["test_partition"] not in ("1", "-1"):
             continue
@@ -69,7 +69,7 @@ def crowdtruth(
         votes += [] if test else [words]
     table = Table("crowdtruth", columns, list(range(1, len(columns["id"]) + 1)))
     roles = {"annotator": "-", "sentence": "-"}  # the sentence is a text, and not the sample that several rows share
-    data = Manifest("crowdtruth", given=roles, lists={"text": ["sentence", "first", "second"]}, table=table).dataset(where)
+    data = Manifest("crowdtruth", given=roles, lists={"text": ["sentence", "first", "second"]}, table=table).dataset(cache)
     data.votes, data.annotators = as_matrix(votes, data.class_names)
     data.name = str(Spec("crowdtruth", {"relation": relation, "labels": labels, **({"path": str(folder)} if path else {})}))
     return data

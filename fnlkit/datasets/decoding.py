@@ -55,9 +55,9 @@ class Decoded(Rows):
 
     slow = True
 
-    def __init__(self, paths, one, shape, dtype):
+    def __init__(self, paths, read, shape, dtype):
         self.folder = os.path.commonpath([os.path.dirname(path) for path in paths])
-        self.names, self.one = [os.path.relpath(path, self.folder) for path in paths], one
+        self.names, self.read = [os.path.relpath(path, self.folder) for path in paths], read
         self.shape, self.dtype = (len(paths), *shape), np.dtype(dtype)
         self._threads = None
 
@@ -67,11 +67,11 @@ class Decoded(Rows):
     def _at(self, position):
         path = pathlib.Path(self.folder, self.names[position])
         try:
-            sample = self.one(path)
+            sample = self.read(path)
             if not _fits(sample.shape, sample.dtype, self.shape[1:], self.dtype):
                 actual, wanted = (
-                    _describe(self.one, sample.shape, sample.dtype),
-                    _describe(self.one, self.shape[1:], self.dtype),
+                    _describe(self.read, sample.shape, sample.dtype),
+                    _describe(self.read, self.shape[1:], self.dtype),
                 )
                 raise InputError(f"{display_path(path)}: {actual}; the other files have {wanted}")
         except InputError as error:
@@ -163,7 +163,7 @@ def must_be_used(kind: str | None, *, size: int, seconds: float, **others: Any) 
         raise InputError(f"{wanted}; remove it", parameter=name)
 
 
-def first_of(paths: Iterable[pathlib.Path], one: Callable[[pathlib.Path], Value]) -> Value:
+def first_of(paths: Iterable[pathlib.Path], read: Callable[[pathlib.Path], Value]) -> Value:
     """Call a function on the first readable file and return the result.
 
     If no file is readable, the InputError of the first file is raised.
@@ -171,7 +171,7 @@ def first_of(paths: Iterable[pathlib.Path], one: Callable[[pathlib.Path], Value]
     error: InputError | None = None
     for path in paths:
         try:
-            return one(path)
+            return read(path)
         except InputError as found:
             error = error or found
     assert error is not None  # there is at least one path
@@ -185,7 +185,7 @@ def sample_rate(paths: Iterable[pathlib.Path]) -> int:
 
 def decode_files(
     parts: Sequence[Sequence[pathlib.Path]],
-    one: Callable[[pathlib.Path], np.ndarray],
+    read: Callable[[pathlib.Path], np.ndarray],
     *,
     shape: tuple[int, ...] | None = None,
     remember: Callable[[str, Callable[[], Any]], Any] | None = None,
@@ -198,7 +198,7 @@ def decode_files(
     Parameters
     ----------
     parts : list of lists of pathlib.Path
-    one : callable (path) -> array
+    read : callable (path) -> array
         As `reader` returns it.
     shape : tuple of int, optional
         Shape of a sample.  Default: the most frequent shape of these files, in color if any file is in color.
@@ -214,7 +214,7 @@ def decode_files(
     small: list[Any] = []
 
     def survey() -> list[Any]:
-        sample_shape, dtype = _survey(everything, one, small, shape)
+        sample_shape, dtype = _survey(everything, read, small, shape)
         return [list(sample_shape), np.dtype(dtype).str]
 
     form, dtype = survey() if remember is None else remember("form", survey)
@@ -222,7 +222,7 @@ def decode_files(
     if small:
         x = np.stack([np.broadcast_to(sample, form) for sample in small])
         return np.split(x, ends[:-1])
-    return [load_small(Decoded(part, one, form, dtype)) if part else np.empty((0, *form), dtype) for part in parts]
+    return [load_small(Decoded(part, read, form, dtype)) if part else np.empty((0, *form), dtype) for part in parts]
 
 
 def load_small(rows: np.ndarray | Rows) -> np.ndarray | Rows:
@@ -235,7 +235,7 @@ def load_small(rows: np.ndarray | Rows) -> np.ndarray | Rows:
     return loaded
 
 
-def _survey(every, one, small, shape):
+def _survey(every, read, small, shape):
     """Find the common (shape, dtype) of the samples.
 
     Afterwards, `small` contains all samples, or is empty if they need more than 64 MiB.
@@ -247,7 +247,7 @@ def _survey(every, one, small, shape):
         found = (
             each
             for i in range(0, len(every), 4 * many)
-            for each in threads.map(partial(_attempt, one), every[i : i + 4 * many])
+            for each in threads.map(partial(_attempt, read), every[i : i + 4 * many])
         )
         for path, (sample, reason) in zip(progress(every), found, strict=True):
             if sample is None:
@@ -263,20 +263,20 @@ def _survey(every, one, small, shape):
     form = shape or usual, dtype
     odd = [each for each in forms if not _fits(*each, *form)]
     if odd:
-        found, wanted = (_describe(one, *each) for each in (odd[0], form))
+        found, wanted = (_describe(read, *each) for each in (odd[0], form))
         others = f" and {len(odd) - 1:,} other kinds" if len(odd) > 1 else ""
         wanted = f"{'expected' if shape else 'the other files have'} {wanted}"
-        reason = f"{found}{others}; {wanted}; {_remedy(one, shape, dtype, odd[0][0])}"
+        reason = f"{found}{others}; {wanted}; {_remedy(read, shape, dtype, odd[0][0])}"
         reasons[reason] = [path for each in odd for path in forms[each]]
     if reasons:
         raise InputError(_list_reasons(reasons, len(every)))
     return form
 
 
-def _attempt(one, path):
+def _attempt(read, path):
     """Try to read a file: (sample, None), or (None, the reason why it cannot be read)."""
     try:
-        return one(path), None
+        return read(path), None
     except InputError as error:
         return None, str(error).removeprefix(f"{display_path(path)}: ")
 
@@ -312,8 +312,8 @@ def _list_reasons(reasons, total):
     return f"{len(bad):,} of {total:,} files cannot be used; in {display_path(home or '.')}: {'; '.join(lines)}"
 
 
-def _describe(one, shape, dtype):
-    function = getattr(one, "func", one)
+def _describe(read, shape, dtype):
+    function = getattr(read, "func", read)
     if function is image:
         return f"{shape[1]} x {shape[0]} pixels of {_bits(dtype)} bits, {'gray' if shape[2] == 1 else 'in color'}"
     return f"{shape[0]:,} samples" if function is sound else f"{np.dtype(dtype)} {tuple(shape)}"
@@ -323,8 +323,8 @@ def _bits(dtype):
     return 8 if np.dtype(dtype) == np.uint8 else "16 or 32"
 
 
-def _remedy(one, shape, dtype, odd):
-    function = getattr(one, "func", one)
+def _remedy(read, shape, dtype, odd):
+    function = getattr(read, "func", read)
     if function is image and shape and tuple(odd[:2]) == tuple(shape[:2]):
         return f"convert them to {'gray' if shape[2] == 1 else 'color'} images of {_bits(dtype)} bits"
     if function is image and shape:

@@ -27,7 +27,7 @@ _NEVER_ZERO = ("trestbps", "chol")
 
 @check_arguments
 def mriqc(
-    *, label: Literal["published", "rater_1", "rater_2", "rater_3"] = "published", where: Path, download: bool = False
+    *, label: Literal["published", "rater_1", "rater_2", "rater_3"] = "published", cache: Path, download: bool = False
 ) -> "Dataset":
     """Load the image-quality metrics of 1,101 brain scans from 17 sites.
 
@@ -48,7 +48,7 @@ def mriqc(
     columns["label"] = ["accept" if text == "doubtful" else text for text in rating.tolist()]
     columns |= dict(zip(arrays["metrics"].tolist(), arrays["x"].astype(np.float64), strict=True))
     chosen = "mriqc" if label == "published" else f"mriqc(label={label})"
-    data = _dataset(chosen, columns, where, drop=list(RATERS))
+    data = _dataset(chosen, columns, cache, drop=list(RATERS))
     ratings = np.stack([data.fields[name] for name in RATERS], 1)
     data.votes = np.where(ratings == "", -1, ratings == "exclude").astype(np.int64)
     data.annotators = list(RATERS)
@@ -56,7 +56,7 @@ def mriqc(
 
 
 @check_arguments
-def heart(*, flamby: bool = False, where: Path, download: bool = False) -> "Dataset":
+def heart(*, flamby: bool = False, cache: Path, download: bool = False) -> "Dataset":
     """Load UCI's heart disease data: 920 patients of four hospitals.
 
     The labels are results of angiography, the reference standard, and are declared true.  The test set contains the 254 test
@@ -81,7 +81,7 @@ def heart(*, flamby: bool = False, where: Path, download: bool = False) -> "Data
     columns["label"] = np.where(values["num"][rows] > 0, "disease", "no disease").tolist()
     columns |= {name: column[rows] for name, column in values.items()}
     coded = [name for name in _CODED if name in values]
-    data = _dataset("heart(flamby=true)" if flamby else "heart", columns, where, drop=["num"], categorical=coded)
+    data = _dataset("heart(flamby=true)" if flamby else "heart", columns, cache, drop=["num"], categorical=coded)
     data.observed = False
     return data
 
@@ -90,9 +90,9 @@ def _arrays(name):
     return files.read_arrays(resources.files("fnlkit.data").joinpath(f"{name}.npz").read_bytes())
 
 
-def _dataset(name, columns, where, **lists):
+def _dataset(name, columns, cache, **lists):
     """Make the Dataset of a table, encoded like a user's table."""
     table = Table(name, columns, list(range(1, len(columns["label"]) + 1)))
-    data = Manifest(name, lists=lists, table=table).dataset(where)
+    data = Manifest(name, lists=lists, table=table).dataset(cache)
     data.name = name
     return data

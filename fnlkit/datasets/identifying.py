@@ -76,15 +76,15 @@ def reason_to_leave_out(name: str, texts: Sequence[str], values: np.ndarray, sit
         return None
     if np.isfinite(values[filled]).mean() < _MOST:
         return _form_of(cells)
-    where = [i for i in filled if np.isfinite(values[i])]
-    numbers = values[where]
+    finite = [i for i in filled if np.isfinite(values[i])]
+    numbers = values[finite]
     if _are_times(numbers):
         return "Unix times"
     if all(map(_DATE.fullmatch, cells)) and are_dates(cells):
         return "dates"
     if (numbers % 1 != 0).any():
         return None
-    parts = _by_site(numbers, None if sites is None else [sites[i] for i in where])
+    parts = _by_site(numbers, None if sites is None else [sites[i] for i in finite])
     named = has_id_name(name)
     if len(numbers) < (_LEAST_NAMED if named else _LEAST) or any(len(np.unique(part)) < len(part) for part in parts):
         return None

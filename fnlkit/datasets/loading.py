@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 # Name -> (module in this package, one-line description).  The function in the module has the same name, with "_" for "-"; it
-# accepts where=<cache folder> and its own keyword parameters.
+# accepts cache=<folder> and its own keyword parameters.
 _KNOWN = {
     "digits": ("public_sets", "1,797 handwritten digits, 8x8, part of this package"),
     "spoken-digits": ("public_sets", "3,000 spoken digits of six speakers, included"),
@@ -98,18 +98,18 @@ def load(
     ((1438, 8, 8, 1), (359, 8, 8, 1), 10)
     """
     text = str(name) if isinstance(name, Spec) else os.fspath(name)
-    where = pathlib.Path(cache) if cache is not None else cache_folder()
+    cache = pathlib.Path(cache) if cache is not None else cache_folder()
     path = paths.from_home(text)
     if text not in _KNOWN and os.path.exists(path):  # False if the name is too long for a path
         from fnlkit.datasets.array_files import npz
         from fnlkit.datasets.manifest import manifest
 
         if path.is_dir():
-            return _load_folder(path.resolve(), where, of_site)
+            return _load_folder(path.resolve(), cache, of_site)
         if path.suffix.lower() in ENDINGS:
-            return manifest(file=str(path), where=where)
+            return manifest(file=str(path), cache=cache)
         try:
-            return npz(path.resolve(), where=where, of_site=of_site)
+            return npz(path.resolve(), cache=cache, of_site=of_site)
         except InputError as error:
             if path.suffix.lower() == ".npz":
                 raise
@@ -131,12 +131,12 @@ def load(
             ".npz, a .csv, a .parquet or an image folder"
         )
     more = {"of_site": of_site} if spec.name == "folder" else {}
-    return bind(spec, _reader(spec.name), "data set", given=("where", "download", "of_site"))(
-        where=where, download=download, **more
+    return bind(spec, _reader(spec.name), "data set", given=("cache", "download", "of_site"))(
+        cache=cache, download=download, **more
     )
 
 
-def _load_folder(path, where, of_site):
+def _load_folder(path, cache, of_site):
     """Load the data set in a folder: x_train.npy and related files, Clothing1M's lists, one npz per site, or class folders."""
     from fnlkit.datasets.array_files import npy
     from fnlkit.datasets.class_folders import folder, sub_folders
@@ -144,14 +144,14 @@ def _load_folder(path, where, of_site):
     from fnlkit.datasets.sites import npz_per_site
 
     if (path / "x_train.npy").is_file():
-        return npy(path, where=where, of_site=of_site)
+        return npy(path, cache=cache, of_site=of_site)
     if folder_of_lists(path):
-        return clothing1m(path=str(path), where=where)
+        return clothing1m(path=str(path), cache=cache)
     if next(path.glob("*.npz"), None) is not None:
-        return npz_per_site(path, where=where)
+        return npz_per_site(path, cache=cache)
     if next(path.glob("*.npy"), None) is not None and not sub_folders(path):
-        return npy(path, where=where, of_site=of_site)  # which names the missing arrays
-    return folder(path=str(path), where=where, of_site=of_site)
+        return npy(path, cache=cache, of_site=of_site)  # which names the missing arrays
+    return folder(path=str(path), cache=cache, of_site=of_site)
 
 
 def _reader(name):
@@ -168,7 +168,7 @@ def required_parameters(name: str) -> list[str]:
         A name of `registry()`.
     """
     known = inspect.signature(_reader(name)).parameters.values()
-    return [p.name for p in known if p.default is p.empty and p.kind is p.KEYWORD_ONLY and p.name != "where"]
+    return [p.name for p in known if p.default is p.empty and p.kind is p.KEYWORD_ONLY and p.name != "cache"]
 
 
 def _of_user(spec):
@@ -200,7 +200,7 @@ def _of_user(spec):
     return dataset
 
 
-def votes(*, data: str | Spec, where: pathlib.Path, download: bool = False) -> Dataset:
+def votes(*, data: str | Spec, cache: pathlib.Path, download: bool = False) -> Dataset:
     """Load a data set with one row per vote of an annotator on a training sample; see fnlkit.datasets.votes.by_vote.
 
     Parameters
@@ -210,7 +210,7 @@ def votes(*, data: str | Spec, where: pathlib.Path, download: bool = False) -> D
     """
     from fnlkit.datasets.votes import by_vote
 
-    return by_vote(load(data, cache=where, download=download))
+    return by_vote(load(data, cache=cache, download=download))
 
 
 def sibling_path(name: str, suffix: str, *, cache: str | os.PathLike[str] | None = None) -> pathlib.Path:
@@ -231,14 +231,14 @@ def sibling_path(name: str, suffix: str, *, cache: str | os.PathLike[str] | None
     >>> str(sibling_path("/data/mine.npz", ".ledger")), str(sibling_path("digits", ".ledger", cache="/cache"))
     ('/data/mine.npz.ledger', '/cache/digits.ledger')
     """
-    where = pathlib.Path(cache) if cache is not None else cache_folder()
+    cache = pathlib.Path(cache) if cache is not None else cache_folder()
     if name not in _KNOWN and (os.sep in name.partition("(")[0] or pathlib.Path(name).exists()):
         return pathlib.Path(f"{os.path.abspath(os.path.expanduser(name))}{suffix}")
     spec = parse(name, "`dataset`")
     user_path = spec.parameters.get("file" if spec.name == "manifest" else "path")
     if isinstance(user_path, str):
         return pathlib.Path(f"{os.path.abspath(os.path.expanduser(user_path))}{suffix}")
-    return where / f"{spec.name}{suffix}"
+    return cache / f"{spec.name}{suffix}"
 
 
 def ledger_path(chosen: str | os.PathLike[str] | None, dataset: str) -> str | os.PathLike[str] | None:
@@ -255,7 +255,7 @@ def new_samples(
     from fnlkit.datasets import new_data
 
     options: dict[str, Any] = {"unlabeled": unlabeled, "skip_damaged": skip_damaged, "say": say}
-    return new_data.new_samples(like, source, where=cache_folder(), load=load, **options)
+    return new_data.new_samples(like, source, cache=cache_folder(), load=load, **options)
 
 
 def present(name: str, *, cache: str | os.PathLike[str] | None = None) -> bool:
@@ -267,8 +267,8 @@ def present(name: str, *, cache: str | os.PathLike[str] | None = None) -> bool:
         A name of `registry()`.  ``folder`` is always present.
     cache : str or os.PathLike, optional
     """
-    where = pathlib.Path(cache) if cache is not None else cache_folder()
-    return name not in places.PLACES or places.find_path(name, where) is not None
+    cache = pathlib.Path(cache) if cache is not None else cache_folder()
+    return name not in places.PLACES or places.find_path(name, cache) is not None
 
 
 def card(name: str) -> str:

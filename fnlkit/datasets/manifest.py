@@ -82,7 +82,7 @@ def manifest(
     numbers: Sequence[str] | None = None,
     date: Sequence[str] | None = None,
     drop: Sequence[str] | None = None,
-    where: Path,
+    cache: Path,
     download: bool = False,
 ) -> Dataset:
     """Load the data set of a CSV or Parquet file with one row per sample.
@@ -134,7 +134,7 @@ def manifest(
                "seconds": seconds, "layout": layout, "skip_damaged": skip_damaged}  # fmt: skip
     lists = {"categorical": categorical, "ordinal": ordinal, "text": text, "numbers": numbers, "date": date,
              "drop": drop}  # fmt: skip
-    return Manifest(file, roles, reading, lists).dataset(where)
+    return Manifest(file, roles, reading, lists).dataset(cache)
 
 
 def is_manifest(text: str) -> bool:
@@ -166,7 +166,7 @@ def open_manifest(text: str) -> Manifest:
     """Open the Manifest for the path of a table or a manifest spec."""
     if os.path.isfile(from_home(text)):
         return Manifest(text)
-    parameters = bind(parse(text, "DATA"), manifest, "data set", given=("where", "download")).keywords
+    parameters = bind(parse(text, "DATA"), manifest, "data set", given=("cache", "download")).keywords
     parts = [{name: parameters[name] for name in names if name in parameters} for names in (ROLES, _READING, _LISTS)]
     return Manifest(parameters["file"], *parts)
 
@@ -267,9 +267,9 @@ class Manifest:
 
     def _merge_spellings(self):
         """Write labels and sites in one spelling (fnlkit.datasets.spelling)."""
-        for roles, what in ((("label", "true"), "labels"), (("site",), "sites")):
+        for roles, kind in ((("label", "true"), "labels"), (("site",), "sites")):
             names = [self.roles[role] for role in roles if role in self.roles]
-            parts, notes = merge_spellings(*map(self.table.texts, names), what=what)
+            parts, notes = merge_spellings(*map(self.table.texts, names), what=kind)
             self.table.columns |= dict(zip(names, parts, strict=True)) if notes else {}
             self.table.notes += notes
 
@@ -356,12 +356,12 @@ class Manifest:
         texts = self.texts("label")
         return [row for row in range(len(self.table)) if texts is None or not texts[row]]
 
-    def dataset(self, where: Path, learned: Sequence[dict[str, Any]] | None = None, *, of_site: bool = False) -> Dataset:
+    def dataset(self, cache: Path, learned: Sequence[dict[str, Any]] | None = None, *, of_site: bool = False) -> Dataset:
         """Make the Dataset.
 
         Parameters
         ----------
-        where : pathlib.Path
+        cache : pathlib.Path
             The cache folder.
         learned : list of dict, optional
             Encoding of columns, as returned by fnlkit.datasets.columns.learn.  Default: learned from this table.
@@ -375,11 +375,11 @@ class Manifest:
             left = f"; {_note_left_out(self.left_out)[0]}" if self.left_out else ""
             self._fail(f"no column contains file paths or features{left}")
         self._refuse_files_as_features()
-        damaged = self.drop_damaged(where)
+        damaged = self.drop_damaged(cache)
         sites = self._sites()
         self._refuse_twins(sites)
         in_test = self._in_test()
-        damaged += self._choose_window(where, of_site)
+        damaged += self._choose_window(cache, of_site)
         try:
             targets = read_targets(
                 self.table, self.roles["label"], task=self.reading["task"], true=self.roles.get("true"), others=self.voted,
@@ -431,10 +431,10 @@ class Manifest:
                 None if sites is None else [sites[row] for row in spare],
             )
         if "path" in self.roles:
-            self._of_files(data, train, test, labels, where)
+            self._of_files(data, train, test, labels, cache)
         return data
 
-    def _of_files(self, data, train, test, labels, where):
+    def _of_files(self, data, train, test, labels, cache):
         """Add the paths, sample rate and checksum of samples in files."""
         paths, names = self.paths, self.texts("path")
         parts = [[paths[row] for row in part] for part in (train, test)]
@@ -454,33 +454,33 @@ class Manifest:
 
         data.content, data.in_files = content, True
         data.forms = lambda: tuple(data.remember("forms", lambda: [list(map(form_of, part)) for part in parts]))
-        data.remember = partial(cache_json, files=[self.file, *sum(parts, [])], where=where, reading=f"3 {data.name}")
+        data.remember = partial(cache_json, files=[self.file, *sum(parts, [])], cache=cache, reading=f"3 {data.name}")
         if data.kind == "image" and reading["size"]:
             whole = partial(image, **{name: self.reading[name] for name in ("window", "pixels")})
             data.whole = lambda position: whole(paths[train[position]])
         if data.kind == "image":
             data.notes += data.remember("pages", lambda: note_pages(sum(parts, [])))
 
-    def drop_damaged(self, where: Path) -> list[str]:
+    def drop_damaged(self, cache: Path) -> list[str]:
         """Leave out the rows whose file cannot be read, if the spec says so; return notes."""
         if not self.reading["skip_damaged"] or "path" not in self.roles:
             return []
         scale, files = self.reading["pixels"], self.paths
-        damaged = cache_json("damaged", lambda: find_damaged(files, pixels=scale), files=files, where=where, reading=scale)
+        damaged = cache_json("damaged", lambda: find_damaged(files, pixels=scale), files=files, cache=cache, reading=scale)
         readable = [row for row, file in enumerate(files) if str(file) not in damaged]
         self.table, self.cast = self.table.chosen(readable), [self.cast[row] for row in readable] if self.cast else self.cast
         self.__dict__.pop("paths")
         return note_damaged(damaged)
 
-    def _choose_window(self, where, of_site):
+    def _choose_window(self, cache, of_site):
         """Set the window of DICOM images to the range of all files if none is given; return notes."""
         if "path" not in self.roles:
             return []
-        given = self.reading["window"]
+        window = self.reading["window"]
         limits = cache_json(
-            "dicom", lambda: common_window(self.paths, given), files=self.paths, where=where, reading=f"{bool(given)}"
+            "dicom", lambda: common_window(self.paths, window), files=self.paths, cache=cache, reading=f"{bool(window)}"
         )
-        chosen = choose_window(limits, given, display_path(self.file), of_site)
+        chosen = choose_window(limits, window, display_path(self.file), of_site)
         self.reading["window"], self.stored_window, notes = chosen
         return notes
 
@@ -582,7 +582,7 @@ class Manifest:
     def _note_unseen(self, learned, test, spare):
         """Note categories of test rows and rows without a label that no training row has."""
         parts = (("test rows", test), ("rows without a label", spare))
-        return [note for what, rows in parts for note in columns.note_unseen(learned or (), self.table, rows, what)]
+        return [note for kind, rows in parts for note in columns.note_unseen(learned or (), self.table, rows, kind)]
 
     def _name(self):
         more = {name: value for name, value in self.reading.items() if value != _READING[name]}

@@ -32,7 +32,7 @@ def new_samples(
     like: Any,
     source: str,
     *,
-    where: pathlib.Path,
+    cache: pathlib.Path,
     load: Callable[..., Dataset],
     unlabeled: bool = False,
     skip_damaged: bool = False,
@@ -48,7 +48,7 @@ def new_samples(
     source : str
         An npy file; an npz with one array, or with ``x``, ``x_new`` or ``x_test``; a folder of images, read in the order of
         their names; or a table with one row per sample (fnlkit.datasets.manifest), from which labels are ignored.
-    where : pathlib.Path
+    cache : pathlib.Path
         The cache folder.
     load : callable
         fnlkit.datasets.load.
@@ -73,7 +73,7 @@ def new_samples(
     say = say or (lambda note: None)
     wanted, kind = tuple(like.x_train.shape[1:]), like.kind
     if is_manifest(source) and (like.table or kind != "vector" or source.startswith("manifest")):
-        names, x = _of_table(like, _open_table(like, source, skip_damaged, where, say), wanted, unlabeled, say)
+        names, x = _of_table(like, _open_table(like, source, skip_damaged, cache, say), wanted, unlabeled, say)
     elif unlabeled:
         spare = load(with_options(source, "skip_damaged", skip_damaged=True) if skip_damaged else source).unlabeled
         if spare is None:
@@ -82,7 +82,7 @@ def new_samples(
     elif os.path.isdir(source):
         names, x, kind = _of_folder(like, source, wanted, skip_damaged, say)
     else:
-        x, kind = _of_arrays(source, like, where, wanted)
+        x, kind = _of_arrays(source, like, cache, wanted)
         names = list(map(str, range(len(x))))
     if kind != like.kind or tuple(x.shape[1:]) != wanted:
         raise InputError(f"{display_path(source)}: {kind} samples of {x.shape[1:]}; the samples of {like.name} are {wanted}")
@@ -95,13 +95,13 @@ def new_samples(
     return names, x
 
 
-def _open_table(like, source, skip_damaged, where, say):
+def _open_table(like, source, skip_damaged, cache, say):
     manifest, known = open_manifest(source), _options_of(like)
     for role in ("id", "path"):
         if role not in manifest.roles and known.get(role) in manifest.table.columns:
             manifest.roles[role] = known[role]
     manifest.reading["skip_damaged"] |= skip_damaged
-    for note in manifest.drop_damaged(where):
+    for note in manifest.drop_damaged(cache):
         say(note)
     return manifest
 
@@ -162,8 +162,8 @@ def note_scale(like: Any, x: np.ndarray | Rows) -> list[str]:
     return [f"{list_names(far)}: most new values are far from those of the training samples; compare the units and the scale"]
 
 
-def _of_arrays(source, like, where, wanted):
-    arrays = large.open_arrays(source, decoded=where / "decoded")
+def _of_arrays(source, like, cache, wanted):
+    arrays = large.open_arrays(source, decoded=cache / "decoded")
     key = next((key for key in ("x", "x_new", "x_test") if key in arrays), "")
     if not key and len(arrays) > 1:
         names = list_names(ascii(name)[1:-1] for name in arrays)

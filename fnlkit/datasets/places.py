@@ -34,25 +34,25 @@ PLACES = {
 }
 
 
-def first(name: str, where: pathlib.Path) -> pathlib.Path:
+def first(name: str, cache: pathlib.Path) -> pathlib.Path:
     """Preferred path of a data set's files, which `data get` uses."""
-    return where / PLACES[name][0][0]
+    return cache / PLACES[name][0][0]
 
 
-def find_path(name: str, where: pathlib.Path) -> pathlib.Path | None:
+def find_path(name: str, cache: pathlib.Path) -> pathlib.Path | None:
     """Find the first path that contains a data set's files, or None.
 
     Parameters
     ----------
     name : str
         A key of `PLACES`.
-    where : pathlib.Path
+    cache : pathlib.Path
         The cache folder.
     """
     places, needed = PLACES[name]
     for place in places:
         with contextlib.suppress(RuntimeError):  # there is no home folder
-            path = where / pathlib.Path(place).expanduser()
+            path = cache / pathlib.Path(place).expanduser()
             if path.exists() and all(find_file(path, file) for file in needed):
                 return path
     return None
@@ -80,7 +80,7 @@ _SETTLED = 2.0  # seconds: a more recently changed file can change again without
 
 
 def cache_json(
-    name: str, compute: Callable[[], Any], *, files: Iterable[str | os.PathLike[str]], where: Path, reading: str = ""
+    name: str, compute: Callable[[], Any], *, files: Iterable[str | os.PathLike[str]], cache: Path, reading: str = ""
 ) -> Any:
     """Compute ``compute()``, a plain JSON value, or read the cached result for the files.
 
@@ -93,7 +93,7 @@ def cache_json(
         A file is unchanged if its path, size and modification time are unchanged.
     reading : str
         Options for reading the files that change the result.
-    where : pathlib.Path
+    cache : pathlib.Path
         The cache folder.  If it is not writable, the value is not cached.
     """
     total, newest = hashlib.sha256(f"{name}\0{reading}".encode()), 0.0
@@ -106,7 +106,7 @@ def cache_json(
             newest = max(newest, status.st_mtime)
     except OSError:
         return compute()
-    place = where / "facts" / f"{total.hexdigest()[:32]}.json"
+    place = cache / "facts" / f"{total.hexdigest()[:32]}.json"
     try:
         return json.loads(place.read_text(encoding="ascii"))[name]
     except (OSError, ValueError, KeyError, TypeError):

@@ -40,12 +40,12 @@ COMMANDS = ["yes", "no", "up", "down", "left", "right", "on", "off", "stop", "go
 _MAX_IDX = 64 * 2**20
 
 
-def digits(*, where: Path, download: bool = False) -> Dataset:
+def digits(*, cache: Path, download: bool = False) -> Dataset:
     """Load scikit-learn's 8x8 digits, which are included in this package."""
     return _included("digits", [str(digit) for digit in range(10)])[0]
 
 
-def spoken_digits(*, where: Path, download: bool = False) -> Dataset:
+def spoken_digits(*, cache: Path, download: bool = False) -> Dataset:
     """Load recordings of the Free Spoken Digit Dataset as mel spectrograms (16, 16), which are included in this package.
 
     The speaker of each training recording is the field `site`.
@@ -67,50 +67,50 @@ def _images(name, class_names, x_train, y_train, x_test, y_test, **more):
     return Dataset(name, "image", y_train, y_test, class_names, lambda: (x_train, x_test), **more)
 
 
-def mnist(*, where: Path, download: bool = False) -> Dataset:
+def mnist(*, cache: Path, download: bool = False) -> Dataset:
     """Load MNIST from torchvision's files."""
     names = [str(digit) for digit in range(10)]
-    return _idx("mnist", "MNIST", names, ((0.1307,), (0.3081,)), where, download)
+    return _idx("mnist", "MNIST", names, ((0.1307,), (0.3081,)), cache, download)
 
 
-def fashion_mnist(*, where: Path, download: bool = False) -> Dataset:
+def fashion_mnist(*, cache: Path, download: bool = False) -> Dataset:
     """Load Fashion-MNIST from Debian's folder or torchvision's files."""
-    return _idx("fashion-mnist", "FashionMNIST", _FASHION, ((0.2860,), (0.3530,)), where, download)
+    return _idx("fashion-mnist", "FashionMNIST", _FASHION, ((0.2860,), (0.3530,)), cache, download)
 
 
-def cifar10(*, where: Path, download: bool = False) -> Dataset:
+def cifar10(*, cache: Path, download: bool = False) -> Dataset:
     """Load CIFAR-10 from torchvision's files."""
-    return _cifar("cifar10", "CIFAR10", ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)), where, download)
+    return _cifar("cifar10", "CIFAR10", ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)), cache, download)
 
 
-def cifar100(*, where: Path, download: bool = False) -> Dataset:
+def cifar100(*, cache: Path, download: bool = False) -> Dataset:
     """Load CIFAR-100 with its 20 superclasses from torchvision's files."""
-    return _cifar("cifar100", "CIFAR100", ((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)), where, download)
+    return _cifar("cifar100", "CIFAR100", ((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)), cache, download)
 
 
-def eurosat(*, where: Path, download: bool = False) -> Dataset:
+def eurosat(*, cache: Path, download: bool = False) -> Dataset:
     """Load EuroSAT (RGB), with 20 % of the images of each class in the test set.
 
     EuroSAT has no published split.  The split is drawn with a fixed seed.
     """
-    target = places.first("eurosat", where)
+    target = places.first("eurosat", cache)
     remedy = f"unpack EuroSAT.zip so that {target}/AnnualCrop contains images"
-    place = find_or_fetch("eurosat", where, download, lambda: torchvision().datasets.EuroSAT(str(where), download=True), remedy)
-    data = folder(path=str(place), where=where)
+    place = find_or_fetch("eurosat", cache, download, lambda: torchvision().datasets.EuroSAT(str(cache), download=True), remedy)
+    data = folder(path=str(place), cache=cache)
     data.name, data.observed = "eurosat", False
     return data
 
 
-def speechcommands(*, where: Path, download: bool = False) -> Dataset:
+def speechcommands(*, cache: Path, download: bool = False) -> Dataset:
     """Load Speech Commands v0.02 as zero-padded waves of one second.
 
     The speaker of each training clip is a field.
     """
-    place, lists, words, clips = _speech("speechcommands", where, download)
+    place, lists, words, clips = _speech("speechcommands", cache, download)
     return _waves("speechcommands", place, lists, clips, words, {word: i for i, word in enumerate(words)})
 
 
-def speechcommands12(*, where: Path, download: bool = False) -> Dataset:
+def speechcommands12(*, cache: Path, download: bool = False) -> Dataset:
     """Load the 12-class task of Speech Commands v0.02 (Warden 2018).
 
     The classes are ten commands, `unknown` for all other words, and `silence`: one-second windows, half a second apart, of the
@@ -118,7 +118,7 @@ def speechcommands12(*, where: Path, download: bool = False) -> Dataset:
     `unknown` and `silence` each have the average number of clips per command, chosen with a fixed seed. The last fifth of each
     noise file belongs to the test set.
     """
-    place, lists, words, clips = _speech("speechcommands12", where, download)
+    place, lists, words, clips = _speech("speechcommands12", cache, download)
     label = {word: i for i, word in enumerate(COMMANDS)}
     commands = sum(clip in lists["testing"] and clip.partition("/")[0] in label for clip, _ in clips)
     rng = np.random.default_rng(np.random.SeedSequence([12, 2018]))
@@ -136,11 +136,11 @@ def speechcommands12(*, where: Path, download: bool = False) -> Dataset:
     return _waves("speechcommands12", place, lists, clips, [*COMMANDS, "unknown", "silence"], label, tested=set(chosen))
 
 
-def _speech(name, where, download):
+def _speech(name, cache, download):
     """Find the folder of Speech Commands v0.02, {part: clips in its published list}, the words, and [(clip, 0)]."""
-    target = places.first(name, where)
+    target = places.first(name, cache)
     remedy = f"unpack speech_commands_v0.02.tar.gz so that {target}/testing_list.txt exists"
-    place = find_or_fetch(name, where, download, lambda: _fetch_speech(target), remedy)
+    place = find_or_fetch(name, cache, download, lambda: _fetch_speech(target), remedy)
     lists = {part: set((place / f"{part}_list.txt").read_text(encoding="utf-8").split()) for part in ("testing", "validation")}
     words = sorted(child.name for child in place.iterdir() if child.is_dir() and not child.name.startswith("_"))
     clips = sorted((f"{word}/{file.name}", 0) for word in words for file in (place / word).glob("*.wav"))
@@ -199,12 +199,12 @@ def _clip(path, start):
     return np.pad(samples, (0, RATE - len(samples)))
 
 
-def _idx(name, torch_name, class_names, statistics, where, download):
+def _idx(name, torch_name, class_names, statistics, cache, download):
     """Load a data set from four idx files."""
-    target = places.first(name, where)
+    target = places.first(name, cache)
     remedy = f"put {', '.join(f'{file}.gz' for file in places.PLACES[name][1])} into {target}"
-    fetch = lambda: getattr(torchvision().datasets, torch_name)(str(where), download=True)  # noqa: E731
-    place = find_or_fetch(name, where, download, fetch, remedy)
+    fetch = lambda: getattr(torchvision().datasets, torch_name)(str(cache), download=True)  # noqa: E731
+    place = find_or_fetch(name, cache, download, fetch, remedy)
     x_train, y_train, x_test, y_test = (_read_idx(places.find_file(place, name)) for name in places.IDX)
     return _images(name, class_names, x_train[..., None], y_train, x_test[..., None], y_test, statistics=statistics)
 
@@ -230,15 +230,15 @@ def _read_idx(path):
     return np.frombuffer(raw, np.uint8, offset=4 + 4 * dimensions).reshape(shape).copy()
 
 
-def _cifar(name, torch_name, statistics, where, download):
-    target, archive = places.first(name, where), f"{name.replace('cifar', 'cifar-')}-python.tar.gz"
-    missing = missing_files(name, f"unpack {archive} in {where} so that {target} contains the published files")
-    if not download and not places.find_path(name, where):
+def _cifar(name, torch_name, statistics, cache, download):
+    target, archive = places.first(name, cache), f"{name.replace('cifar', 'cifar-')}-python.tar.gz"
+    missing = missing_files(name, f"unpack {archive} in {cache} so that {target} contains the published files")
+    if not download and not places.find_path(name, cache):
         raise missing
 
     def part(train: bool, fetch: bool = False) -> Any:
         # torchvision checks the MD5 of every file before it reads the file.
-        return getattr(torchvision().datasets, torch_name)(str(where), train=train, download=fetch)
+        return getattr(torchvision().datasets, torch_name)(str(cache), train=train, download=fetch)
 
     if download:
         with fetching(name, target):
@@ -253,13 +253,13 @@ def _cifar(name, torch_name, statistics, where, download):
     )
 
 
-def find_or_fetch(name: str, where: Path, download: bool, fetch: Callable[[], object], remedy: str) -> Path:
+def find_or_fetch(name: str, cache: Path, download: bool, fetch: Callable[[], object], remedy: str) -> Path:
     """Find the path of a data set's files; if they are missing, call `fetch` if `download`, else raise an InputError."""
-    place = places.find_path(name, where)
+    place = places.find_path(name, cache)
     if place is None and download:
-        with fetching(name, places.first(name, where)):
+        with fetching(name, places.first(name, cache)):
             fetch()
-        place = places.find_path(name, where)
+        place = places.find_path(name, cache)
     if place is None:
         raise missing_files(name, remedy)
     return place
@@ -302,7 +302,7 @@ PATHMNIST_CLASSES = ["adipose", "background", "debris", "lymphocytes", "mucus", 
            "cancer-associated stroma", "colorectal adenocarcinoma epithelium"]  # fmt: skip
 
 
-def pathmnist(*, where: Path, download: bool = False) -> Dataset:
+def pathmnist(*, cache: Path, download: bool = False) -> Dataset:
     """Load PathMNIST at 28 pixels, without validation images.
 
     The file is in the cache folder, or in the folder of the package medmnist.
@@ -316,10 +316,10 @@ def pathmnist(*, where: Path, download: bool = False) -> Dataset:
     ----------
     Yang et al. (2023), MedMNIST v2, Scientific Data 10, 41.
     """
-    target = places.first("pathmnist", where)
+    target = places.first("pathmnist", cache)
     remedy = f"put pathmnist.npz at {display_path(target)}"
-    place = find_or_fetch("pathmnist", where, download, lambda: _fetch_pathmnist(target), remedy)
-    data = npz(place, where=where)
+    place = find_or_fetch("pathmnist", cache, download, lambda: _fetch_pathmnist(target), remedy)
+    data = npz(place, cache=cache)
     if (
         data.kind != "image"
         or data.x_train.shape[1:3] != (28, 28)

@@ -20,7 +20,7 @@ from fnlkit.datasets.places import cache_json
 from fnlkit.datasets.spelling import is_number
 
 
-def npz_per_site(path: Path, *, where: Path) -> Dataset:
+def npz_per_site(path: Path, *, cache: Path) -> Dataset:
     """Load the data set of a folder with one npz per site.
 
     The file name is the site name, which becomes the field `site`.  Each file contains ``x`` (n, ...) and ``y`` (n,) of whole
@@ -31,7 +31,7 @@ def npz_per_site(path: Path, *, where: Path) -> Dataset:
 
     Parameters
     ----------
-    path, where : pathlib.Path
+    path, cache : pathlib.Path
         The folder, and the cache folder for decompressed arrays.
 
     Raises
@@ -39,17 +39,17 @@ def npz_per_site(path: Path, *, where: Path) -> Dataset:
     InputError
         If the file is invalid; the one-line message names the file.
     """
-    return _of_files(path, sorted(path.glob("*.npz")), where)
+    return _of_files(path, sorted(path.glob("*.npz")), cache)
 
 
-def npz_of_one(path: Path, *, where: Path) -> Dataset:
+def npz_of_one(path: Path, *, cache: Path) -> Dataset:
     """Load the data set of a single site's npz, with the same arrays as in `npz_per_site`.
 
     The site can have a single class or sample.
 
     Parameters
     ----------
-    path, where : pathlib.Path
+    path, cache : pathlib.Path
         The file, and the cache folder for decompressed arrays.
 
     Raises
@@ -57,14 +57,14 @@ def npz_of_one(path: Path, *, where: Path) -> Dataset:
     InputError
         If the file is invalid; the one-line message names the file.
     """
-    return _of_files(path, [path], where, of_site=True)
+    return _of_files(path, [path], cache, of_site=True)
 
 
-def _of_files(path, files, where, of_site=False):
+def _of_files(path, files, cache, of_site=False):
     parts = []
     for file in files:
         try:
-            parts.append(_Part(file, where))
+            parts.append(_Part(file, cache))
         except InputError as error:
             text = str(error)
             raise InputError(text if str(file) in text else f"{display_path(file)}: {text}") from None
@@ -85,32 +85,32 @@ def _of_files(path, files, where, of_site=False):
         )
     data = _join(path, parts, of_site)
     if any(isinstance(part.x, Rows) for part in parts):
-        data.remember = partial(cache_json, files=[part.file for part in parts], where=where)
+        data.remember = partial(cache_json, files=[part.file for part in parts], cache=cache)
     return split_unlabeled(data)
 
 
 class _Part:
     """Content of one file."""
 
-    def __init__(self, file, where):
+    def __init__(self, file, cache):
         self.file = file
-        arrays = large.open_arrays(file, decoded=where / "decoded")
+        arrays = large.open_arrays(file, decoded=cache / "decoded")
         missing = [key for key in ("x", "y") if key not in arrays]
         if missing:
             raise InputError(f"has no {', '.join(missing)}; expected x and y in the npz of a site")
-        rest = {key: np.asarray(value).reshape(-1) for key, value in arrays.items() if key != "x"}
-        self.rate = rate_of(rest["sample_rate"]) if "sample_rate" in rest else 0
-        layout = layout_of(rest["layout"]) if "layout" in rest else ""
+        flat = {key: np.asarray(value).reshape(-1) for key, value in arrays.items() if key != "x"}
+        self.rate = rate_of(flat["sample_rate"]) if "sample_rate" in flat else 0
+        layout = layout_of(flat["layout"]) if "layout" in flat else ""
         self.x, self.kind, self.note = lay_out(arrays["x"], "x", self.rate, layout)
         self.shape, self.dtype = tuple(self.x.shape[1:]), str(self.x.dtype)
-        names = rest["class_names"].astype(str).tolist() if "class_names" in rest else None
-        self.class_names, self.with_truth = names, "y_true" in rest
-        self.numbered = names is None and whole_labels(rest["y"], "y").dtype.kind != "U"
-        self.labels = self._texts(rest["y"], "y", names)
-        self.true = self._texts(rest["y_true"], "y_true", names) if self.with_truth else []
-        self.ids = [str(text) for text in rest["ids"]] if "ids" in rest else [f"{file.name} x[{i}]" for i in range(len(self.x))]
-        self.split = [str(text).lower() for text in rest["split"]] if "split" in rest else ["train"] * len(self.x)
-        self.groups = as_texts(rest["groups"]) if "groups" in rest else [""] * len(self.x)
+        names = flat["class_names"].astype(str).tolist() if "class_names" in flat else None
+        self.class_names, self.with_truth = names, "y_true" in flat
+        self.numbered = names is None and whole_labels(flat["y"], "y").dtype.kind != "U"
+        self.labels = self._texts(flat["y"], "y", names)
+        self.true = self._texts(flat["y_true"], "y_true", names) if self.with_truth else []
+        self.ids = [str(text) for text in flat["ids"]] if "ids" in flat else [f"{file.name} x[{i}]" for i in range(len(self.x))]
+        self.split = [str(text).lower() for text in flat["split"]] if "split" in flat else ["train"] * len(self.x)
+        self.groups = as_texts(flat["groups"]) if "groups" in flat else [""] * len(self.x)
         for name, values in (("y", self.labels), ("ids", self.ids), ("split", self.split), ("y_true", self.true),
                              ("groups", self.groups)):  # fmt: skip
             if len(values) != len(self.x) and (self.with_truth or name != "y_true"):

@@ -63,10 +63,10 @@ def spell(text: str) -> str:
 
 def spell_all(texts: Sequence[str]) -> list[str]:
     """Spell each cell of a column in one way; 1e5 is a number only if all cells are numbers."""
-    one = {text: spell(text) for text in set(texts)}
-    if any(_DOUBTFUL.fullmatch(text.strip()) for text in one) and not all(map(is_number, one.values())):
-        one = {text: text.strip() if _DOUBTFUL.fullmatch(text.strip()) else spelled for text, spelled in one.items()}
-    return [one[text] for text in texts]
+    spelling = {text: spell(text) for text in set(texts)}
+    if any(_DOUBTFUL.fullmatch(text.strip()) for text in spelling) and not all(map(is_number, spelling.values())):
+        spelling = {text: text.strip() if _DOUBTFUL.fullmatch(text.strip()) else spelled for text, spelled in spelling.items()}
+    return [spelling[text] for text in texts]
 
 
 def is_number(text: str) -> bool:

@@ -400,8 +400,8 @@ def _must_fit(path, ending):
         texts = sum(about.schema.column(i).physical_type == "BYTE_ARRAY" for i in range(about.num_columns))
         size = sum(about.row_group(i).total_byte_size for i in range(about.num_row_groups))
         if texts * about.num_rows > MAX_CELLS or about.num_columns * about.num_rows > MAX_NUMBERS or size > _MAX_UNPACKED:
-            what = f"{about.num_rows:,} rows of {about.num_columns} columns, {texts} of texts, {size:,} bytes unpacked"
-            raise InputError(f"{display_path(path)}: {what}; too large for memory: use an npz")
+            extent = f"{about.num_rows:,} rows of {about.num_columns} columns, {texts} of texts, {size:,} bytes unpacked"
+            raise InputError(f"{display_path(path)}: {extent}; too large for memory: use an npz")
     elif ending in (".xlsx", ".ods"):
         with zipfile.ZipFile(path) as file:
             size = sum(member.file_size for member in file.infolist())

@@ -172,5 +172,5 @@ def require(module: str, package: str = "") -> Any:
 def must_have(view: View, kind: str, name: str) -> None:
     """Raise InputError unless the samples have the kind that a backbone reads."""
     if view.kind != kind or (kind == "image" and view.x_train.ndim != 4):
-        what = {"image": "images", "text": "texts", "wave": "sounds"}[kind]
-        raise InputError(f"backbone {name!r} needs {what} but the samples are {view.kind}s; use another backbone")
+        samples = {"image": "images", "text": "texts", "wave": "sounds"}[kind]
+        raise InputError(f"backbone {name!r} needs {samples} but the samples are {view.kind}s; use another backbone")

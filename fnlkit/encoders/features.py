@@ -64,8 +64,8 @@ def choose_backbone(dataset: Dataset, choice: str | Spec = "auto", *, say: Say =
     kind = _kind_of(dataset)
     backbone = None if kind is None else find_pretrained(kind, min(dataset.x_train.shape[1:3]) if kind == "image" else 0)
     if say and backbone is not None:
-        what = {"image": "images", "text": "texts", "wave": "sounds"}[kind or ""]
-        say(f"{what} are encoded by {backbone}, a pretrained network; `backbone='none'` uses the {what} themselves")
+        samples = {"image": "images", "text": "texts", "wave": "sounds"}[kind or ""]
+        say(f"{samples} are encoded by {backbone}, a pretrained network; `backbone='none'` uses the {samples} themselves")
     elif say and kind in _MISSING:
         say(_MISSING[kind])
     return backbone

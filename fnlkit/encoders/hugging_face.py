@@ -92,6 +92,6 @@ def _load(kind, folder):
     try:
         return kind.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # the library has many classes for missing and unsuitable files
-        what = kind.__name__.removeprefix("Auto")
+        part = kind.__name__.removeprefix("Auto")
         reason = str(error).partition("\n")[0] or type(error).__name__
-        raise InputError(f"transformers finds no {what} in {folder}: {reason}") from error
+        raise InputError(f"transformers finds no {part} in {folder}: {reason}") from error

@@ -89,9 +89,9 @@ def judge_probabilities(
     `independence`: as for fnlkit.estimators.intervals.bootstrap.
     """
     classes = probabilities.shape[1]
-    where = None if thresholds == "pooled" else offsets
-    limits = class_thresholds(probabilities, labels, client_offsets=where)
-    confident_classes = confident_class(probabilities, limits if where is None else limits[owners(offsets)])
+    pools = None if thresholds == "pooled" else offsets
+    limits = class_thresholds(probabilities, labels, client_offsets=pools)
+    confident_classes = confident_class(probabilities, limits if pools is None else limits[owners(offsets)])
     flagged = (confident_classes >= 0) & (confident_classes != labels)
     cells = label_cells(confident_classes, labels, offsets, classes)
     counts = count_matrix(probabilities, labels, thresholds=limits, client_offsets=offsets, least_diagonal=0)

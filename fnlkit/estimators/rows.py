@@ -53,11 +53,11 @@ def read_rows(path: str, name: str, federation: Federation, say: Callable[[str],
     if name == "probabilities" and str(path).lower().endswith(ENDINGS):
         table = read_table(path)
         return of_table({column: table.texts(column) for column in table.columns}, federation, display_path(path), say)
-    where = cache_folder()
-    arrays = large.open_arrays(path, decoded=where / "decoded")
+    cache = cache_folder()
+    arrays = large.open_arrays(path, decoded=cache / "decoded")
     if arrays.get("kind") is not None:
-        remember = partial(cache_json, files=[path], where=where)
-        artifact = large.open_artifact(path, kinds=[f"fnlkit.{name}"], decoded=where / "decoded", remember=remember)
+        remember = partial(cache_json, files=[path], cache=cache)
+        artifact = large.open_artifact(path, kinds=[f"fnlkit.{name}"], decoded=cache / "decoded", remember=remember)
         arrays, made_of = artifact.arrays, artifact.meta.get("checksum")
         ours = federation.meta.get("dataset_checksum")
         if made_of and ours and made_of != ours:

@@ -95,8 +95,8 @@ def train_warmup(
     if rounds is not None:
         settings = replace(settings, rounds=rounds)
     federation = federation or evidence.federation
-    where = {"engine": evidence.engine, "device": evidence.device, "scale": evidence.image_scale()}
-    experiment = Experiment(federation, evidence.dataset, settings, **where)
+    options = {"engine": evidence.engine, "device": evidence.device, "scale": evidence.image_scale()}
+    experiment = Experiment(federation, evidence.dataset, settings, **options)
     if evidence.run is not None:
         network = experiment.network
         weights = without_head(load_trained(evidence.run, evidence.dataset, device=network.device).network)

@@ -170,16 +170,16 @@ def _check_code(experiment, run):
         before, after = recorded.get(name, "none"), now.get(name, "none")
         if before == after:
             continue
-        what = f"the code of {name}" if ":" in name else f"the file {name}"
+        changed = f"the code of {name}" if ":" in name else f"the file {name}"
         if not experiment.accept_code_change:
             raise InputError(
-                f"`resume`: {what} changed since the run was made (SHA-256 {before[:12]}, now {after[:12]}); restore the "
+                f"`resume`: {changed} changed since the run was made (SHA-256 {before[:12]}, now {after[:12]}); restore the "
                 "earlier version, train again, or continue with `accept_code_change=True`"
             )
         rounds = len(run.log)
         experiment.code_changes.append({"name": name, "before": before, "after": after, "rounds": rounds})
         experiment.clients.note(
-            f"{what} changed after {rounds:,} rounds: SHA-256 {before[:12]}, now {after[:12]}; the run records both, and an "
+            f"{changed} changed after {rounds:,} rounds: SHA-256 {before[:12]}, now {after[:12]}; the run records both, and an "
             "uninterrupted run with either version can differ"
         )
     if run.meta.get("unsaved"):

@@ -93,9 +93,9 @@ def _wandb(output, settings, history):
     folder = Path(os.environ.get("WANDB_DIR", output.parent))
     name = "".join("_" if c in "/\\#?%:" else c for c in output.stem)
     folders = sorted(glob(f"{escape(str(folder))}/wandb/*run-????????_??????-{escape(name)}-????????")) if history else []
-    where = {"project": os.environ.get("WANDB_PROJECT", "fnlkit"), "mode": os.environ.get("WANDB_MODE", "offline")}
+    place = {"project": os.environ.get("WANDB_PROJECT", "fnlkit"), "mode": os.environ.get("WANDB_MODE", "offline")}
     options = {"resume": "allow", "config": dict(settings), "settings": wandb.Settings(silent=True)}
-    run = wandb.init(**where, **options, dir=folder, name=name, id=f"{name}-{folders[-1][-8:] if folders else uuid4().hex[:8]}")
+    run = wandb.init(**place, **options, dir=folder, name=name, id=f"{name}-{folders[-1][-8:] if folders else uuid4().hex[:8]}")
     return run.log, len(history) if folders else 0, lambda failed: run.finish(exit_code=int(failed))
 
 

@@ -296,5 +296,5 @@ def _scores(federation, dataset, logits):
         return {}
     classes, first = values.argmax(1), next(iter(labels.values()))
     p = softmax(values.astype(np.float64))[np.arange(len(first)), first]
-    shares = {name: float(np.mean(classes == each)) for name, each in labels.items()}
+    shares = {name: float(np.mean(classes == assigned)) for name, assigned in labels.items()}
     return shares | {"loss": float(-np.log(np.maximum(p, 1e-300)).mean())}

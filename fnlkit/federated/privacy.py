@@ -133,8 +133,8 @@ def epsilon_at(delta: float, epsilons: Sequence[float], classes: int) -> float |
     for epsilon in epsilons:
         # Google's library draws from ALL classes with probability `noise_parameter`, which therefore is (1 - p) K / (K - 1).
         noise = (1 - keep_probability(epsilon, classes)) * classes / (classes - 1)
-        one = pld.from_randomized_response(noise_parameter=noise, num_buckets=classes)
-        total = one if total is None else total.compose(one)
+        release = pld.from_randomized_response(noise_parameter=noise, num_buckets=classes)
+        total = release if total is None else total.compose(release)
     # The library rounds losses up to its grid; therefore, the sum can be the smaller upper bound.
     return min(total.get_epsilon_for_delta(delta), pure_epsilon(epsilons))
 

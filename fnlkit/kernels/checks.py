@@ -84,8 +84,8 @@ def finite(array: np.ndarray, name: str, advice: str = "drop such samples first"
     # The sum of finite numbers is almost always finite, and one pass is cheaper than an array of booleans.
     with np.errstate(over="ignore", invalid="ignore"):
         if not np.isfinite(array.sum()) and not np.isfinite(array).all():
-            where = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
-            raise InputError(f"`{name}` must be finite, found {array[where]} at {where}; {advice}")
+            at = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
+            raise InputError(f"`{name}` must be finite, found {array[at]} at {at}; {advice}")
 
 
 def exponent_of_scale(array: np.ndarray, dtype: DTypeLike | None = None) -> int:
@@ -116,8 +116,8 @@ def integers(value: ArrayLike, name: str, n: int, what: str) -> np.ndarray:
 def check_range(array: np.ndarray, name: str, below: int) -> None:
     """Raise if an integer array has values outside 0..below-1."""
     if len(array) and not (array.min() >= 0 and array.max() < below):
-        where = int(np.argmax((array < 0) | (array >= below)))
-        raise InputError(f"`{name}` must lie in 0..{below - 1}, found {array[where]} at position {where}")
+        at = int(np.argmax((array < 0) | (array >= below)))
+        raise InputError(f"`{name}` must lie in 0..{below - 1}, found {array[at]} at position {at}")
 
 
 def offsets(value: ArrayLike | None, n: int) -> np.ndarray:

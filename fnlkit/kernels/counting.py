@@ -72,8 +72,8 @@ def _probabilities(probs, labels, client_offsets):
 def _must_be_probabilities(probs):
     """Raise InputError for the first row with NaN, or for rows that are no probabilities."""
     if np.isnan(probs).any():
-        where = np.argwhere(np.isnan(probs))[0]
-        raise InputError(f"`probs` must not hold NaN, found one at row {where[0]}, class {where[1]}; did training diverge?")
+        at = np.argwhere(np.isnan(probs))[0]
+        raise InputError(f"`probs` must not hold NaN, found one at row {at[0]}, class {at[1]}; did training diverge?")
     checks.distributions(probs, "probs", compiled.SUM_SLACK, "apply softmax to logits first")
 
 

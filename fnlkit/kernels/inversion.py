@@ -96,21 +96,21 @@ def _inverse(stack, threads):
     size = stack.shape[1]
     pieces = even(len(stack), min(threads, 1 + stack.size // 65536))
     run(lambda a, b: compiled.invert_two_valued(stack, a, b, inverses, conditions), pieces, threads)
-    rest = np.flatnonzero(conditions == compiled.LEFT)
-    if len(rest):
+    left = np.flatnonzero(conditions == compiled.LEFT)
+    if len(left):
         run(lambda a, b: compiled.invert_constant(stack, a, b, inverses, conditions), pieces, threads)
-        rest = np.flatnonzero(conditions == compiled.LEFT)
-    if len(rest) and size <= _LANES_SIZE:
-        pieces = even(len(rest), min(threads, 1 + len(rest) * size**3 // 500_000))
-        run(lambda a, b: compiled.invert_lanes(stack, rest, a, b, inverses, conditions), pieces, threads)
-        rest = np.flatnonzero(conditions == compiled.LEFT)
+        left = np.flatnonzero(conditions == compiled.LEFT)
+    if len(left) and size <= _LANES_SIZE:
+        pieces = even(len(left), min(threads, 1 + len(left) * size**3 // 500_000))
+        run(lambda a, b: compiled.invert_lanes(stack, left, a, b, inverses, conditions), pieces, threads)
+        left = np.flatnonzero(conditions == compiled.LEFT)
     # The kernels compare rows with probabilities while they read them; numpy would need as long as the inversion.
     improper = np.flatnonzero(conditions == compiled.IMPROPER)
-    _must_be_stochastic(stack[np.union1d(rest, improper)])
-    if len(rest) == len(stack):
+    _must_be_stochastic(stack[np.union1d(left, improper)])
+    if len(left) == len(stack):
         return _lapack_inverse(stack, threads)
-    if len(rest):
-        inverses[rest], conditions[rest] = _lapack_inverse(stack[rest], threads)
+    if len(left):
+        inverses[left], conditions[left] = _lapack_inverse(stack[left], threads)
     return inverses, conditions
 
 

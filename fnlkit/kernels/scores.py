@@ -112,11 +112,11 @@ def auc(scores: np.ndarray, positive: np.ndarray) -> float | None:
     Mann and Whitney's statistic, so that commands without torch, scikit-learn and SciPy can import this file.
     """
     scores, positive = np.asarray(scores, np.float64), np.asarray(positive, bool)
-    hits, rest = scores[positive], np.sort(scores[~positive])
-    if not len(hits) or not len(rest):
+    positives, negatives = scores[positive], np.sort(scores[~positive])
+    if not len(positives) or not len(negatives):
         return None
-    lower, not_higher = (int(np.searchsorted(rest, hits, side).sum()) for side in ("left", "right"))
-    return (lower + not_higher) / 2 / (len(hits) * len(rest))
+    lower, not_higher = (int(np.searchsorted(negatives, positives, side).sum()) for side in ("left", "right"))
+    return (lower + not_higher) / 2 / (len(positives) * len(negatives))
 
 
 def allot(number: int, weights: ArrayLike) -> np.ndarray:

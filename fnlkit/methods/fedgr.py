@@ -115,9 +115,9 @@ def path_weights(steps: int, beta: float) -> tuple[float, float, float]:
     The average a <- beta a + (1 - beta) w_t of all w_t = w_0 + (t / steps) (w - w_0), t = 1, ..., steps.
     """
     t = np.arange(1, steps + 1)
-    each = (1 - beta) * beta ** (steps - t)
-    last = float((each * t / steps).sum())
-    return beta**steps, float(each.sum()) - last, last
+    weights = (1 - beta) * beta ** (steps - t)
+    last = float((weights * t / steps).sum())
+    return beta**steps, float(weights.sum()) - last, last
 
 
 # ---- the server

@@ -103,8 +103,8 @@ def relabel(clients: "Clients", teacher: "Model", clean: np.ndarray, *, least: i
     replies = clients.round(np.flatnonzero(clean), teacher, reply_subspaces, expect=tuple(SUBSPACES), optional=True)
     if len(replies.ids):
         vectors, spectra = replies["subspaces"].double().numpy(), replies["spectra"].double().numpy()
-        first, rest = merge_subspaces(vectors[:, :, 0], vectors[:, :, 1:], spectra, least=least, strength=agreement)
-        sent = {"subspaces": torch.from_numpy(np.concatenate([first[:, None], rest], 1))}
+        first, others = merge_subspaces(vectors[:, :, 0], vectors[:, :, 1:], spectra, least=least, strength=agreement)
+        sent = {"subspaces": torch.from_numpy(np.concatenate([first[:, None], others], 1))}
         clients.round(np.flatnonzero(~clean), teacher, relabel_by_subspaces, broadcast=sent, expect=(), optional=True)
 
 

@@ -88,8 +88,8 @@ def reply_products(client, model, received):
     x = _inputs(client, received.get("angles"))
     shift = x.sum(0) / np.float32(max(1, len(x)))
     x = x - shift  # sums of squares in float32 would hide a small variance beside a large mean
-    rest, shift = x.sum(0, dtype=np.float64), shift.astype(np.float64)
-    cross = np.outer(rest, shift)
+    shifted_sum, shift = x.sum(0, dtype=np.float64), shift.astype(np.float64)
+    cross = np.outer(shifted_sum, shift)
     products = (x.T @ x).astype(np.float64) + cross + cross.T + len(x) * np.outer(shift, shift)
     return {"wide_products": triangle(products)}
 
@@ -324,7 +324,7 @@ class Sums:
         sums, known = np.stack([self.of_part(self.class_features, fit.part) for fit in fits]), {}
         counts = np.zeros((len(fits), self.classes, self.classes))
         for _ in range(passes):
-            heads = np.stack([self.gaussian_head(each, fit.part) for each, fit in zip(sums, fits, strict=True)])
+            heads = np.stack([self.gaussian_head(by_class, fit.part) for by_class, fit in zip(sums, fits, strict=True)])
             ask = partial(reply_likelihoods, fits=fits, temperatures=TEMPERATURES)
             best = self._ask(ask, "likelihoods", heads=heads, **known)[0].argmax(1)
             heads /= np.array(TEMPERATURES)[best][:, None, None]
@@ -341,8 +341,8 @@ class Sums:
         for _ in range(steps):
             points = np.stack([ascent.head for ascent in ascents])
             gradients = gradients + self._ask(ask, "gradients", heads=points, **known)[0]
-            for ascent, each in zip(ascents, gradients, strict=True):
-                ascent.step(each)
+            for ascent, slope in zip(ascents, gradients, strict=True):
+                ascent.step(slope)
         return np.stack([ascent.head for ascent in ascents])
 
     def held_out_likelihoods(self, fits, heads, counts):

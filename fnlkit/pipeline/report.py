@@ -100,9 +100,9 @@ def words(scored: Evaluation) -> list[str]:
         spent = f"{row['rounds']:,} rounds, {row['client_rounds']:,} client-rounds"
         sentences.append(f"{bare(row['method'])} {state} on {data_set(row['dataset'])}: {spent}.")
         if row[f"{name}_last"] is not None:
-            what = "accuracy on the test set" if name == "accuracy" else "agreement with unverified labels"
+            measure = "accuracy on the test set" if name == "accuracy" else "agreement with unverified labels"
             sentences.append(
-                f"Its {what} was {_share(row[f'{name}_last'])} at the end, {_share(row[f'{name}_best'])} at its best."
+                f"Its {measure} was {_share(row[f'{name}_last'])} at the end, {_share(row[f'{name}_best'])} at its best."
             )
         if "chosen_round" in row:
             score = row[f"{name}_chosen"]

@@ -301,6 +301,6 @@ def _locate(recipe, folder):
             table["dataset"] = must_be_data(table["dataset"], "dataset", folder)
         table |= {key: locate(table[key]) for key in ("train", "backbone") if key in table}
     for regime in recipe["regime"]:
-        regime["methods"] = [{"name": each.label, "method": locate(each.method), "train": locate(each.train)}
-                             for each in entries(regime)]  # fmt: skip
+        regime["methods"] = [{"name": entry.label, "method": locate(entry.method), "train": locate(entry.train)}
+                             for entry in entries(regime)]  # fmt: skip
         regime["steps"] = [locate_step(text) if ".py:" in text else text for text in regime["steps"]]

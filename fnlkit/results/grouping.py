@@ -276,8 +276,8 @@ def table(groups: list[dict[str, Any]], title: str = "runs", measures: tuple[Any
         columns[heading] = [_value(group, name, bold=(place, name) in leading) for place, group in enumerate(groups)]
         if name in compared:
             ahead = [group["ahead"].get(name) for group in groups]
-            columns[f"{heading}, {AHEAD[name]}"] = [_ahead(one, factor, digits) for one in ahead]
-            columns[f"{heading}, p"] = [Value(one and one["holm"], None, 3) for one in ahead]
+            columns[f"{heading}, {AHEAD[name]}"] = [_ahead(difference, factor, digits) for difference in ahead]
+            columns[f"{heading}, p"] = [Value(difference and difference["holm"], None, 3) for difference in ahead]
     notes = [LEGEND.format(baseline=groups[0]["baseline"])] if groups else []
     notes += [statistics.METHOD] if compared else []
     if reached:
@@ -343,8 +343,8 @@ def pivot(groups: list[dict[str, Any]], word: str, measure: str = "late") -> Tab
     if measure not in PIVOT:
         raise InputError(f"{measure}: write one of {', '.join(PIVOT)}", parameter="show")
     names = list(groups[0]["group"]) if groups else []
-    rest = [name for name in names if name != word]
-    if groups and (word not in names or len(rest) != 1):
+    others = [name for name in names if name != word]
+    if groups and (word not in names or len(others) != 1):
         raise InputError(f"{word} requires `by` with two names, for example `by='method,{word}'`", parameter="pivot")
     number = next((name for name in PIVOT[measure] if any(name in group["measures"] for group in groups)), None)
     if number is None:
@@ -356,7 +356,7 @@ def pivot(groups: list[dict[str, Any]], word: str, measure: str = "late") -> Tab
         ahead, best = group["ahead"].get(number), (place, number) in leading
         clear = bool(ahead and statistics.significant(ahead["holm"]))
         value, mean = _value(group, number, star=clear, bold=best), ahead["mean"] if ahead and clear else 0
-        cells.append((str(group["group"][rest[0]]), str(group["group"][word]), value, best, mean > 0, mean < 0))
+        cells.append((str(group["group"][others[0]]), str(group["group"][word]), value, best, mean > 0, mean < 0))
     frame = pandas.DataFrame(cells, columns=["method", "column", "value", "best", "ahead", "behind"])
     wide = frame.pivot_table("value", "method", "column", aggfunc="first", sort=False, fill_value=Value(None))
     counts = frame.groupby("method", sort=False)[["best", "ahead", "behind"]].sum().astype(str)
@@ -370,7 +370,7 @@ def pivot(groups: list[dict[str, Any]], word: str, measure: str = "late") -> Tab
         "Holm's correction for all cells)"
     ]
     notes += _note_chance(value for row in rows for value in row)
-    return Table(f"{heading} by {word}", [rest[0], *shorten(columns), "best in", "ahead, behind"], rows, notes)
+    return Table(f"{heading} by {word}", [others[0], *shorten(columns), "best in", "ahead, behind"], rows, notes)
 
 
 def _ahead(gap, factor, digits):

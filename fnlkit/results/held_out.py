@@ -104,6 +104,6 @@ def compare_on_decided(first: "Run", second: "Run") -> Difference | None:
     gained, lost = int((right[1] & ~right[0]).sum()), int((right[0] & ~right[1]).sum())
     difference, variance = (gained - lost) / max(1, n), (gained + lost) / max(1, n) ** 2
     half = ndtri(0.975) * np.sqrt(max(0.0, variance - difference**2 / max(1, n)))
-    first_share, second_share = (float(one.mean()) if n else float("nan") for one in right)
+    first_share, second_share = (float(hits.mean()) if n else float("nan") for hits in right)
     low, high = float(difference - half), float(difference + half)
     return Difference(n, int((common & ~decided).sum()), first_share, second_share, low, high)

@@ -228,8 +228,8 @@ def by_reviews(
     sites = [_estimate_reviewed_share(part[owner == k], right[owner == k], 0.95) for k in known]
     sure = [_estimate_reviewed_share(part[owner == k], right[owner == k], 1 - 0.05 / len(known)) for k in known]
     sizes = np.array([(owner == k).sum() for k in known])
-    total = {name: float(np.average([one[name] for one in sure], weights=sizes)) for name in ("share", "low", "high")}
-    rows = [{"site": federation.names[k], "samples": int(n)} | one for k, n, one in zip(known, sizes, sites, strict=True)]
+    total = {name: float(np.average([row[name] for row in sure], weights=sizes)) for name in ("share", "low", "high")}
+    rows = [{"site": federation.names[k], "samples": int(n)} | row for k, n, row in zip(known, sizes, sites, strict=True)]
     accuracy = {"measures": "accuracy", "samples": int(sizes.sum()), **total, "interval": "95 %, random reviews, exact"}
     return accuracy | {"sites": rows, "per_class": [None] * federation.classes}
 
@@ -244,8 +244,8 @@ def _estimate_reviewed_share(part, right, confidence):
     return {"share": (low.share + high.share) / 2, "low": low.low, "high": high.high}
 
 
-def _to_range(one):
-    return dict(zip(("share", "low", "high"), one, strict=True))
+def _to_range(ends):
+    return dict(zip(("share", "low", "high"), ends, strict=True))
 
 
 class RunPredictions:

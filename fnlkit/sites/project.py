@@ -171,7 +171,7 @@ class Project:
         flat = [_flatten(self.agreement()), _flatten(other if isinstance(other, dict) else {})]
         known = {*flat[1], *(field.name for field in (*fields(Settings), *fields(Project)))}
         for name in sorted({*flat[0], *flat[1]}):
-            values = [each.get(name) for each in flat]
+            values = [project.get(name) for project in flat]
             if json.dumps(values[0]) != json.dumps(values[1]):
                 return name if name in known else "UnknownEntry"
         return ""
@@ -211,13 +211,13 @@ def read(path: str | os.PathLike[str]) -> Project:
     InputError
     """
     path = os.path.join(path, FILE) if os.path.isdir(path) else path
-    where, text = display_path(path), files.read_text(from_home(path), max_bytes=_MAX_BYTES)
+    shown, text = display_path(path), files.read_text(from_home(path), max_bytes=_MAX_BYTES)
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
         old = "[tool.flwr.app.config]" in text
         raise InputError(
-            f"{where}: is {'a project of fnlkit 0.2' if old else 'no project of fnlkit'}; write it again with "
+            f"{shown}: is {'a project of fnlkit 0.2' if old else 'no project of fnlkit'}; write it again with "
             f"`fnlkit flower-app`, and name its {FILE}"
         ) from None
     known = [field.name for field in fields(Project)]
@@ -226,8 +226,8 @@ def read(path: str | os.PathLike[str]) -> Project:
         if isinstance(value.get("tasks"), list):
             value["tasks"] = [task for task in value["tasks"] if task != "estimate"]
     if unknown := sorted(set(value) - set(known)) if isinstance(value, dict) else []:
-        raise InputError(f"{where}: {unknown[0]} is no entry{nearest(unknown[0], known)}; correct the name")
-    project = from_json(Project, value, where)
+        raise InputError(f"{shown}: {unknown[0]} is no entry{nearest(unknown[0], known)}; correct the name")
+    project = from_json(Project, value, shown)
     project.check()
     return project
 
@@ -348,12 +348,12 @@ def agreed_tasks(project: Project, settings: Settings, name: str = "") -> list[s
     if project.open_tasks or not (randomized or isinstance(plan.protection, Secret)):
         return project.tasks
     if name and name not in _HIDING:
-        what = "randomizes label counts" if randomized else "masks updates"
+        effect = "randomizes label counts" if randomized else "masks updates"
         raise InputError(
-            f"task {name}: the training of this project {what}, and replies of this task would not be protected; write the "
+            f"task {name}: the training of this project {effect}, and replies of this task would not be protected; write the "
             "project with `open_tasks` if all sites agree"
         )
-    return [each for each in project.tasks if each in _HIDING]
+    return [task for task in project.tasks if task in _HIDING]
 
 
 def must_be_of_sites(keys: Sequence[str], sites: int) -> None:

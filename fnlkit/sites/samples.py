@@ -63,7 +63,7 @@ def samples_like(text: str, project) -> "Dataset":
         and path.is_file()
         and {"x", "y"} <= set(large.open_arrays(path, decoded=cache_folder() / "decoded"))
     ):
-        return npz_of_one(path, where=cache_folder())
+        return npz_of_one(path, cache=cache_folder())
     return load(text, of_site=True)
 
 

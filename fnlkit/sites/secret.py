@@ -108,11 +108,11 @@ def from_entries(mean: np.ndarray, shapes: Mapping[str, tuple[Any, ...]], unit: 
     """
     names = sorted(shapes)
     sides = [tuple(-1 if isinstance(side, str) else side for side in shapes[name]) for name in names]
-    ends = np.cumsum([abs(math.prod(each)) for each in sides]) if len(names) > 1 else np.array([len(mean)])
+    ends = np.cumsum([abs(math.prod(shape)) for shape in sides]) if len(names) > 1 else np.array([len(mean)])
     if len(mean) != (ends[-1] if names else 1):
         raise ValueError("the entries are not those of the sums")
     parts = np.split(mean * unit, ends[:-1])
-    return {name: torch.from_numpy(part.reshape(each)) for name, part, each in zip(names, parts, sides, strict=False)}
+    return {name: torch.from_numpy(part.reshape(shape)) for name, part, shape in zip(names, parts, sides, strict=False)}
 
 
 def quantize(arrays: Sequence[np.ndarray], clip: float, steps: int) -> list[np.ndarray]:
@@ -128,4 +128,4 @@ def is_step(message: Any) -> bool:
 def byte_strings(record: Any) -> Iterator[bytes]:
     """Yield the byte strings of a record."""
     for value in record.values():
-        yield from (each for each in (value if isinstance(value, list) else [value]) if isinstance(each, bytes))
+        yield from (part for part in (value if isinstance(value, list) else [value]) if isinstance(part, bytes))

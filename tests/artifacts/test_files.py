@@ -390,7 +390,7 @@ def test_damaged_samples_without_a_label_are_left_out(tmp_path):
     _folder(tmp_path, "clean", "ill", "_unlabeled")
     data = datasets.load(str(tmp_path))
     (tmp_path / "_unlabeled/0.bmp").write_bytes(_bmp(0)[:60])
-    read = partial(new_samples, data, str(tmp_path), where=tmp_path / "cache", load=datasets.load, unlabeled=True)
+    read = partial(new_samples, data, str(tmp_path), cache=tmp_path / "cache", load=datasets.load, unlabeled=True)
     assert len(read(skip_damaged=True)[0]) == 5
     refuse_call("0.bmp", lambda: read()[1][:])
 

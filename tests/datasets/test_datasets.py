@@ -184,7 +184,7 @@ def test_image_folders(tmp_path):
     with pytest.raises(InputError, match="10 of 20 files .*mixed: apple/1.png.*; the other files have 30 x 20 pixels"):
         _ = load(mixed).x_train
     new, wanted = image_folder(tmp_path / "new", sizes=((40, 25),)), tmp_path / "one"
-    refuse_call("25 x 40 pixels .*resize them to 30 x 20", new_samples, load(wanted), str(new), where=tmp_path, load=load)
+    refuse_call("25 x 40 pixels .*resize them to 30 x 20", new_samples, load(wanted), str(new), cache=tmp_path, load=load)
     data = load(f'folder(path="{mixed}", size=16)')
     assert data.x_train.shape == (16, 16, 16, 3) and load(data.name).checksum == data.checksum
     (mixed / "apple" / "0.png").write_bytes(b"no image")

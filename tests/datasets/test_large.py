@@ -123,7 +123,7 @@ def test_a_fact_is_computed_once_until_a_file_changes(tmp_path):
     file.write_text("one")
 
     def ask():
-        return cache_json("checksum", lambda: calls.append(1) or len(calls), files=[file], where=tmp_path / "cache")
+        return cache_json("checksum", lambda: calls.append(1) or len(calls), files=[file], cache=tmp_path / "cache")
 
     assert [ask(), ask()] == [1, 2]  # too fresh: it may change again within its time stamp
     old = time.time() - 10

@@ -107,7 +107,7 @@ def different(firsts: list[dict[str, np.ndarray]], noise: dict[str, float]) -> t
     """
     away, spread, added, traces = [], [], [], []
     for k, first in enumerate(firsts):
-        means, *_, within, _, total = _within([one for j, one in enumerate(firsts) if j != k], noise)
+        means, *_, within, _, total = _within([sums for j, sums in enumerate(firsts) if j != k], noise)
         counts = np.maximum(first["counts"], 1.0)
         m, n = means.shape[1], counts.sum()
         spread.append(max(np.trace(within) / m, 1e-3))

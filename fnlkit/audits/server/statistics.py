@@ -194,12 +194,12 @@ def chi_square(mine: ArrayLike, others: ArrayLike) -> np.ndarray:
     """
     mine, others = np.broadcast_arrays(np.asarray(mine, np.float64), np.asarray(others, np.float64))
     both, n, m = mine + others, mine.sum(-1, keepdims=True), others.sum(-1, keepdims=True)
-    expected, rest, present = both * n / (n + m), both * m / (n + m), both > 0
+    expected, expected_others, present = both * n / (n + m), both * m / (n + m), both > 0
     freedom = present.sum(-1) - 1
     away = np.abs(mine - expected)
     away = np.where(freedom[..., None] == 1, away - np.minimum(0.5, away), away)
     with np.errstate(divide="ignore", invalid="ignore"):
-        statistic = np.where(present, away**2 / expected + away**2 / rest, 0.0).sum(-1)
+        statistic = np.where(present, away**2 / expected + away**2 / expected_others, 0.0).sum(-1)
     return np.where(freedom > 0, chdtrc(np.maximum(freedom, 1), statistic), 1.0)
 
 

@@ -76,11 +76,11 @@ def failure(error: BaseException, client: int, round: int) -> Failure:
     client, round : int
         For the log; -1 where none is known.
     """
-    where = ", ".join(f"{name} {number}" for name, number in (("client", client), ("round", round)) if number >= 0)
+    visit = ", ".join(f"{name} {number}" for name, number in (("client", client), ("round", round)) if number >= 0)
     if log.isEnabledFor(logging.DEBUG):
-        log.debug("%s:\n%s", where, "".join(traceback.format_exception(error)).rstrip())
+        log.debug("%s:\n%s", visit, "".join(traceback.format_exception(error)).rstrip())
     else:
-        log.info("%s: %s", where or "this site", sentence(error))
+        log.info("%s: %s", visit or "this site", sentence(error))
     if isinstance(error, SampleError):
         return Failure("input", "SampleError", "a sample cannot be read; use fnlkit -vv to print its name in the client's log")
     if isinstance(error, InputError):

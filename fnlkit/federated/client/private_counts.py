@@ -78,8 +78,8 @@ def in_groups(counts: np.ndarray) -> tuple[np.ndarray, ...]:
     wrong, alone = tested - counts.diagonal(), tested >= FEWEST
     both = []
     for values in (tested, wrong):
-        rest = values[~alone].sum() if tested[~alone].sum() >= FEWEST else 0
-        both.append(np.append(np.where(alone, values, 0), rest))
+        others = values[~alone].sum() if tested[~alone].sum() >= FEWEST else 0
+        both.append(np.append(np.where(alone, values, 0), others))
     return tuple(both)
 
 

@@ -352,9 +352,9 @@ def loss_values(loss: Callable[..., Any], logits: "torch.Tensor", batch: Batch) 
         raise
     values, rows = result if isinstance(result, tuple) and len(result) == 2 else (result, {})
     if not isinstance(values, torch.Tensor) or values.shape != batch.y.shape:
-        what = f"shape {tuple(values.shape)}" if isinstance(values, torch.Tensor) else type(result).__name__
+        form = f"shape {tuple(values.shape)}" if isinstance(values, torch.Tensor) else type(result).__name__
         raise InputError(
-            f"{own.describe_place(loss)}: returned {what}; expected one value per sample, {tuple(batch.y.shape)}, or these "
+            f"{own.describe_place(loss)}: returned {form}; expected one value per sample, {tuple(batch.y.shape)}, or these "
             "values and a dict of rows"
         )
     return values, rows

@@ -328,10 +328,10 @@ def disagreeing(values: "dict[int, torch.Tensor]", samples: dict[int, int]) -> d
         shape = tuple(value.shape)
         by_samples = ("n", *shape[1:]) if shape[:1] == (samples[j],) else shape
         forms[j] = dict.fromkeys(((shape, value.dtype), (by_samples, value.dtype)))  # in order: of equally many, the shape
-    usual = Counter(form for each in forms.values() for form in each).most_common(1)
+    usual = Counter(form for seen in forms.values() for form in seen).most_common(1)
     reasons = {}
-    for j, each in forms.items():
-        if usual[0][0] not in each:
+    for j, seen in forms.items():
+        if usual[0][0] not in seen:
             (shape, dtype), value = usual[0][0], values[j]
             reasons[j] = f"is {tuple(value.shape)} {value.dtype}, most replies have ({', '.join(map(str, shape))}) {dtype}"
     return reasons

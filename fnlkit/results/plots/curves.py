@@ -169,12 +169,12 @@ def _mark(axis, runs, middle, number, *, named):
     """Mark the mean start of each stage on a curve with a line, and with the stage's name if `legend_of`."""
     stages = [evaluation.stage_starts(run) for run in runs]
     for stage in dict.fromkeys(name for starts in stages for name in starts):
-        where = float(np.mean([starts[stage] for starts in stages if stage in starts]))
+        begin = float(np.mean([starts[stage] for starts in stages if stage in starts]))
         color = look(number)["color"]
-        axis.plot([where], [np.interp(where, *middle)], marker="|", markersize=12, markeredgewidth=1.8, color=color)
+        axis.plot([begin], [np.interp(begin, *middle)], marker="|", markersize=12, markeredgewidth=1.8, color=color)
         if named:
-            axis.axvline(where, color=color, linewidth=0.8, linestyle=":", zorder=0)
-            axis.text(where, 0.02, f" {stage}", transform=axis.get_xaxis_transform(), rotation=90, ha="right", va="bottom",
+            axis.axvline(begin, color=color, linewidth=0.8, linestyle=":", zorder=0)
+            axis.text(begin, 0.02, f" {stage}", transform=axis.get_xaxis_transform(), rotation=90, ha="right", va="bottom",
                       fontsize="x-small", color=color)  # fmt: skip
 
 
@@ -218,12 +218,12 @@ def memorization(run: "Run") -> "Figure":
     if not rows:
         raise InputError("the run recorded no memorization; train with `memorization=True` and known true labels")
     figure, (axes,) = panels(8.4, 3.4, columns=2, sharex=True, sharey=True)
-    for axis, where in zip(axes, ("global", "local"), strict=True):
-        for number, what in enumerate(("correct", "memorized", "wrong")):
+    for axis, whose in zip(axes, ("global", "local"), strict=True):
+        for number, kind in enumerate(("correct", "memorized", "wrong")):
             # A round without a client with wrong labels has no share, so the curve has a gap.
-            points = [(row["client_rounds"], 100 * row.get(f"{where}_noisy_{what}", np.nan)) for row in rows]
-            axis.plot(*np.array(points).T, label=what, marker=".", **look(number))
-        axis.set(title=f"{where} model, mislabeled samples", xlabel="client-rounds", ylim=(-3, 103))
+            points = [(row["client_rounds"], 100 * row.get(f"{whose}_noisy_{kind}", np.nan)) for row in rows]
+            axis.plot(*np.array(points).T, label=kind, marker=".", **look(number))
+        axis.set(title=f"{whose} model, mislabeled samples", xlabel="client-rounds", ylim=(-3, 103))
     axes[0].set_ylabel("share (%)")
     place_legend_right(axes[1], title="predicted is", alignment="left")
     figure.suptitle(f"{data_set(run.meta['dataset'])}, {run.settings['method']}")

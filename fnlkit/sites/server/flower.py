@@ -59,7 +59,7 @@ def server_app(file: str) -> Any:
 
     @app.main()
     def main(grid: Any, context: Any) -> None:
-        given = {name: value for name, value in context.run_config.items() if value != ""}
-        tasks.conduct(FlowerTransport(grid), project.read(Path(file).parents[1]), tasks.options_of(given))
+        config = {name: value for name, value in context.run_config.items() if value != ""}
+        tasks.conduct(FlowerTransport(grid), project.read(Path(file).parents[1]), tasks.options_of(config))
 
     return app

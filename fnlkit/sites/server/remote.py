@@ -145,8 +145,8 @@ class Remote:
         began = time.monotonic()
         run = hashlib.sha256(f"{self.sites.run} steps".encode()).hexdigest()[:16]
         view = View(self.sites, ids, run)
-        places, one = np.arange(len(ids)), np.zeros(len(ids), np.int64)
-        members = ClientList(np.zeros((len(ids), 1), np.float32), np.arange(len(ids) + 1), places, one, 1, Inputs(False))
+        places, zeros = np.arange(len(ids)), np.zeros(len(ids), np.int64)
+        members = ClientList(np.zeros((len(ids), 1), np.float32), np.arange(len(ids) + 1), places, zeros, 1, Inputs(False))
         clients = engines.make("flower", members, model.network, members.inputs, runtime=view,
                                client_timeout=self.timeout)  # fmt: skip
         request = Ask(places, model, [step], broadcast=broadcast or {}, scatter=scatter or {}, round=round, session=clients)

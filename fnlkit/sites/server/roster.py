@@ -230,8 +230,8 @@ class Roster:
     def _owner(self, node, key):
         """Find the client that belongs to a node's key; None after a line in the log."""
         if key not in self._owners:
-            what = f"{key} is no site" if self.transport.named else f"its key {key} is not among the `keys`"
-            self._refuse(node, None, f"{what} of the project")
+            reason = f"{key} is no site" if self.transport.named else f"its key {key} is not among the `keys`"
+            self._refuse(node, None, f"{reason} of the project")
         return self._owners.get(key)
 
     def _admit(self, node, owner, answer):

@@ -247,9 +247,9 @@ def words(result: dict[str, Any]) -> Iterator[str]:
     covers = f"{len(result['covers'])} sites: {list_names(result['covers'])}"
     yield f"{result['task']} of {covers}" + "".join(f"; lost {name}: {reason}" for name, reason in result["lost"].items())
     for row in result.get("sites", ()):
-        value, what = (row["agreement"], "agreement") if result["task"] == "evaluate" else (row["level"], "wrong labels")
+        value, kind = (row["agreement"], "agreement") if result["task"] == "evaluate" else (row["level"], "wrong labels")
         share = "unknown" if value is None else f"{100 * value:.1f} %"
-        yield f"{row['site']}: {row['samples']:,} samples, {what} {share} ({100 * row['low']:.1f} to {100 * row['high']:.1f} %)"
+        yield f"{row['site']}: {row['samples']:,} samples, {kind} {share} ({100 * row['low']:.1f} to {100 * row['high']:.1f} %)"
 
 
 @contextlib.contextmanager

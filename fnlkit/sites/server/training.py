@@ -75,11 +75,11 @@ def train(sites: Roster, task: Task, options: Any, say: Callable[[str], object])
         for text in dict.fromkeys(clients.notes[printed:]):
             if text not in clients.notes[:printed]:
                 say(_with_names(text, names))
-        for each in clients.rejected[rejected:]:
-            missed = names[each["client"]], each["reason"]
+        for rejection in clients.rejected[rejected:]:
+            missed = names[rejection["client"]], rejection["reason"]
             counts[missed] += 1
             if counts[missed] == 1:
-                say(f"round {each['round']} without {missed[0]}: {missed[1]}")
+                say(f"round {rejection['round']} without {missed[0]}: {missed[1]}")
         printed, rejected = len(clients.notes), len(clients.rejected)
 
     print_notes()

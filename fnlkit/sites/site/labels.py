@@ -159,7 +159,7 @@ def review_imported(folder: str, current: Federation, change: Callable[..., Any]
 def _precedes(before, current):
     """Whether a Federation is an earlier state of the current one."""
     same = before.meta.get("dataset_checksum") == current.meta.get("dataset_checksum")
-    records = [(each.meta.get(name, []) for each in (before, current)) for name in ("reviews", "corrections")]
+    records = [(federation.meta.get(name, []) for federation in (before, current)) for name in ("reviews", "corrections")]
     return same and all(now[: len(old)] == old for old, now in records)
 
 

@@ -84,14 +84,14 @@ def _summary(said):
         return {"failure": said["failure"]} | ({"told": {"refused": said["refused"]}} if "refused" in said else {})
     if "replies" not in said:
         return {"told": said}
-    ((_, what),) = said["replies"]
+    ((_, reply),) = said["replies"]
     received = {name: value for name, value in said.items() if name != "replies"}
-    arrays = {name: np.ascontiguousarray(value.numpy()) for name, value in what.items()}
+    arrays = {name: np.ascontiguousarray(value.numpy()) for name, value in reply.items()}
     return ({"told": received} if received else {}) | {
         "arrays": {
             name: {
                 "dtype": values.dtype.name,
-                "shape": list(what[name].shape),
+                "shape": list(reply[name].shape),
                 "bytes": values.nbytes,
                 "sha256": hashlib.sha256(values.tobytes()).hexdigest(),
             }

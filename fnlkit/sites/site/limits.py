@@ -141,7 +141,7 @@ def as_agreed(step: str, arguments: Iterable[tuple[str, Any]]) -> dict[str, Limi
     component = getattr(importlib.import_module(module), function)
     parameters, declared = inspect.signature(component).parameters.values(), declaration(component)
     limits = {name: Limit(" or ".join(map(str, v)), v.__contains__) for name, v in declared.choices.items()}
-    for name in (one.name for one in parameters if one.kind is one.KEYWORD_ONLY and one.name in agreed):
+    for name in (p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.name in agreed):
         values = agreed[name]
         # An argument without a value, or of -1, is derived by the method; the releases of labels limit epsilon (budgets).
         if name == "epsilon" or callable(values[0]) or any(value in (None, -1) for value in values):

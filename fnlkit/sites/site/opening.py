@@ -129,12 +129,12 @@ def open_site(place: Place, agreed: project.Project, name: str, scale_text: str 
     """
     task = project.task_of(agreed, name, scale_text)
     plan, about = task.plan, task.project
-    where = {"leave_out": place.leave_out, "memory": place.memory}
+    options = {"leave_out": place.leave_out, "memory": place.memory}
     if not 0 <= place.client < about.sites:
         raise InputError(f"client={place.client}: the project has the clients 0 to {about.sites - 1}; correct the node config")
-    data, number = load_for_task(place.data, about, **where), place.client
+    data, number = load_for_task(place.data, about, **options), place.client
     if agreed.scaling == "sites":  # the data stay the same for a review, whatever replaces missing cells
-        checksum = load_for_task(place.data, agreed, **where).checksum
+        checksum = load_for_task(place.data, agreed, **options).checksum
         data = replace(data, remember=lambda name, compute: checksum if name == "checksum" else compute())
     federation = labels_of(place.memory, data, about.names[number])
     train, test, shape, image = intake(data)
@@ -187,8 +187,8 @@ def _terms(task, samples):
 def _label_releases(task, given, place):
     """Collect the replies of a site that reveal labels, and the largest epsilon."""
     names, limit = {}, None
-    for each in task.plan.method.stages if task.name == "train" else ():
-        names |= declaration(each).releases
-        if epsilon := declaration(each).label_epsilon:
-            limit = resolve(epsilon, {**arguments_of(each), "classes": len(task.project.classes)})
+    for stage in task.plan.method.stages if task.name == "train" else ():
+        names |= declaration(stage).releases
+        if epsilon := declaration(stage).label_epsilon:
+            limit = resolve(epsilon, {**arguments_of(stage), "classes": len(task.project.classes)})
     return LabelReleases(os.path.join(place.memory, "released.json"), digest(given), names, limit)

@@ -138,5 +138,5 @@ def describe_reply(path: str, request: str, line: dict[str, Any]) -> Iterator[st
     name = message.about_of(read_file(request))["task"]
     (declared,) = (replies.replies_of(task) for task in agreed_tasks(path) if task.name == name)
     for name, array in line["arrays"].items():
-        what = declared[name].what if name in declared else _WEIGHTS[0]
-        yield f"{name} {tuple(array['shape'])}, {array['bytes']:,} bytes: {what}"
+        content = declared[name].what if name in declared else _WEIGHTS[0]
+        yield f"{name} {tuple(array['shape'])}, {array['bytes']:,} bytes: {content}"

@@ -61,11 +61,11 @@ def parts_of(step: Any) -> list[Any]:
 def _of_training(task):
     plan, stages = task.plan, task.plan.method.stages
     requests = RUNS * (plan.settings.rounds + MORE_ROUNDS)
-    arguments = [pair for each in stages for pair in arguments_of(each).items()]
+    arguments = [pair for stage in stages for pair in arguments_of(stage).items()]
     epochs = [plan.settings.epochs, *(n for name, n in arguments if "epochs" in name and type(n) is int)]
     rates = [plan.settings.lr, *_rates(stages)]
     arguments += [*arguments_of(plan.optimizer).items()]
-    noise = "randomized labels" if any(declaration(each).label_epsilon for each in stages) else ""
+    noise = "randomized labels" if any(declaration(stage).label_epsilon for stage in stages) else ""
     decays = [value for name, value in arguments if name.endswith("weight_decay")]
     if not plan.sends_sums:
         yield _training(task, ("weights",), requests, max(epochs), plan.settings, max(rates), decays)
@@ -110,9 +110,9 @@ def _training(task, sent, requests, epochs, settings, rate, decays=()):
 # ---- steps of components
 def components(plan: Plan) -> Iterator[Any]:
     """Yield the agreed components that run code at a site."""
-    for each in plan.method.stages:
-        yield each
-        yield from (part for part in arguments_of(each).values() if callable(part))
+    for stage in plan.method.stages:
+        yield stage
+        yield from (part for part in arguments_of(stage).values() if callable(part))
     yield from (plan.loss, plan.optimizer, plan.make_optimizer(), plan.make_selector())
     measured = {AGREEMENT: measuring.reply_held_out_agreement, CHANGES: measuring.reply_prediction_changes}
     if plan.criterion is not None:
