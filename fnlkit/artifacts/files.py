@@ -306,7 +306,7 @@ def encode(artifact: Artifact, *, format: str = "npz") -> Iterable[bytes | memor
 
 
 def digest(artifact: Artifact) -> str:
-    """Compute the SHA-256 of an artifact's content as 64 hexadecimal digits.
+    """Identify an artifact by the SHA-256 of its content, in 64 hexadecimal digits.
 
     The npz and the .pt of an artifact have the same SHA-256.
 
@@ -352,7 +352,7 @@ def _no_constant(word):
 
 
 def content_digest(kind: str, text: str, arrays: Mapping[str, Any]) -> str:
-    """Compute the SHA-256 of kind, meta and arrays.
+    """Identify an artifact by the SHA-256 of its kind, meta and arrays.
 
     For every array in order of the names, it covers name, type, shape and little-endian C-order bytes.
     """

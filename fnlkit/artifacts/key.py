@@ -50,7 +50,7 @@ def read_or_draw(path: str | os.PathLike[str]) -> bytes:
 
 
 def fingerprint(key: bytes) -> str:
-    """Compute 16 hexadecimal digits that identify a key without revealing it."""
+    """Identify a key by 16 hexadecimal digits that do not reveal it."""
     return hashlib.sha256(b"fingerprint" + key).hexdigest()[:16]
 
 

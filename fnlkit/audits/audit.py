@@ -108,7 +108,7 @@ class Audit:
 
 
 def digest(rows: list[SiteAudit]) -> str:
-    """Compute the SHA-256 of the rows of an audit."""
+    """Identify an audit by the SHA-256 of its rows."""
     return hashlib.sha256(json.dumps(to_json(rows), sort_keys=True).encode()).hexdigest()
 
 

@@ -251,7 +251,7 @@ SKILL = 0.3
 
 
 def skill_of(table: ArrayLike) -> Skill:
-    """Compute the skill of predictions from counts by predicted class and given label (C, C)."""
+    """Measure whether predictions are better than chance, from counts by predicted class and given label (C, C)."""
     table = np.asarray(table, np.float64)
     total = max(1.0, table.sum())
     share, chance = table.trace() / total, float(table.sum(1) @ table.sum(0)) / total**2

@@ -175,7 +175,7 @@ def files() -> list[str]:
 
 
 def digest(target: str) -> str | None:
-    """Compute the SHA-256 of the current code behind a component's name.
+    """Identify the current code behind a component's name by its SHA-256, so that a change is noticed.
 
     None is returned if there is no file.
 

@@ -229,7 +229,7 @@ def data_files(text: str | Spec, names: Iterable[str] | None = None) -> dict[str
 
 
 def digests(specs: Iterable[object]) -> dict[str, str]:
-    """Compute {name: SHA-256 of its files} of imported users' components in specs, and of their `data_files`.
+    """Identify the code of users' components in specs, and their `data_files`: {name: SHA-256 of its files}.
 
     Code counts as it was when this process imported it.
 

@@ -471,7 +471,7 @@ _MAY_BE_TURNED = re.compile(rb"(?i:exif)|tiff:Orientation")
 
 
 def digest_of(path: pathlib.Path) -> bytes:
-    """Compute the SHA-256 of a file's content; of a photo that is stored mirrored or rotated, with the orientation."""
+    """Identify a file by the SHA-256 of its content, and a photo that is stored mirrored or rotated also by its orientation."""
     raw = path.read_bytes()
     total = hashlib.sha256(raw)
     if (_MAY_BE_TURNED.search(raw) or raw[:4] in (b"II*\0", b"MM\0*")) and (turn := _orientation_of(raw)) != 1:

@@ -82,7 +82,7 @@ _SETTLED = 2.0  # seconds: a more recently changed file can change again without
 def cache_json(
     name: str, compute: Callable[[], Any], *, files: Iterable[str | os.PathLike[str]], cache: Path, reading: str = ""
 ) -> Any:
-    """Compute ``compute()``, a plain JSON value, or read the cached result for the files.
+    """Cache ``compute()``, a plain JSON value, for files: computed only if a file has changed.
 
     Parameters
     ----------

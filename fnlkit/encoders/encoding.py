@@ -29,7 +29,7 @@ _FEW_TEXTS = 256  # fewer texts are encoded again instead of being kept
 
 # ---- weights
 def weights_of(spec: str | Spec, kind: str = "image") -> str:
-    """Compute the SHA-256 over names and values of a backbone's weights, and over the code of a user's backbone."""
+    """Identify a backbone by the SHA-256 of its weights' names and values, and of the code of a user's backbone."""
     total = hashlib.sha256()
 
     def forward(module: Any, *what: Any, **options: Any) -> np.ndarray:

@@ -179,7 +179,7 @@ def label_cells(confident_in: np.ndarray, labels: np.ndarray, offsets: np.ndarra
 
 
 def off_diagonal(cells: np.ndarray) -> np.ndarray:
-    """Compute the off-diagonal share (...) of the joint from the cells (..., 3 C) of `label_cells`.
+    """Estimate shares of wrong labels (...): the off-diagonal of the joint, from the cells (..., 3 C) of `label_cells`.
 
     A label without a confident sample gets the client's share over all labels, or 0 if no sample is confident.
     """

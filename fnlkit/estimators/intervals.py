@@ -31,7 +31,7 @@ def is_uncertain(low: float, high: float) -> bool:
 
 
 def wilson(count: np.ndarray | int, total: np.ndarray | int, confidence: float = CONFIDENCE) -> tuple[np.ndarray, np.ndarray]:
-    """Compute the interval (low, high) of shares count / total by Wilson's score method.
+    """Bound shares count / total by Wilson's score interval (low, high).
 
     The interval stays inside [0, 1]. Its width is positive even if no sample or every sample was counted.
 
@@ -64,7 +64,7 @@ def wilson(count: np.ndarray | int, total: np.ndarray | int, confidence: float =
 
 
 def clopper_pearson(count: ArrayLike, total: ArrayLike, confidence: float = CONFIDENCE) -> tuple[np.ndarray, np.ndarray]:
-    """Compute the exact interval (low, high) of shares count / total.
+    """Bound shares count / total by the exact interval (low, high).
 
     The interval contains the true share with at least probability `confidence`, for every sample size.
 

@@ -201,7 +201,7 @@ def posterior_of(p: np.ndarray, labels: np.ndarray, T: np.ndarray) -> np.ndarray
 
 
 def wrong_probabilities(p: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Compute the probability (n,) that each label is wrong, if labels become any other class with one unknown probability.
+    """Estimate the probability (n,) that each label is wrong, if labels become any other class with one unknown probability.
 
     This probability has the distribution Beta(WRONG, RIGHT) and its most likely value, by expectation maximization.  The order
     is that of p(label | sample): only the scores of different sites become comparable.  If `p` was fitted to the labels

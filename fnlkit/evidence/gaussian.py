@@ -30,7 +30,7 @@ def symmetric(upper: np.ndarray) -> np.ndarray:
 def within_classes(
     counts: np.ndarray, sums: np.ndarray, moments: np.ndarray, ridge: float, *, keep: float = 1.0, prior: float = 0.0
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Compute numbers (C,), class means (C, D) and the shrunken covariance within the classes (D, D).
+    """Estimate classes from sums: numbers (C,), means (C, D) and the shrunken covariance within the classes (D, D).
 
     The covariance is `keep` S + `ridge` t I, where t is the mean variance.  A class without samples has the mean 0.
 
@@ -55,7 +55,7 @@ def within_classes(
 
 
 def gaussian_head(counts: np.ndarray, sums: np.ndarray, moments: np.ndarray, ridge: float, *, prior: float = 0.0) -> np.ndarray:
-    """Compute weights and, in the last row, biases (D + 1, C) of the classifier; parameters as for `within_classes`.
+    """Solve the Gaussian classifier from sums: weights, and biases in the last row (D + 1, C); see `within_classes`.
 
     Raises
     ------

@@ -56,7 +56,7 @@ def class_shares(counts: np.ndarray, by_class: np.ndarray) -> np.ndarray:
 
 
 def likelihood(common: np.ndarray, odds: np.ndarray, labels: np.ndarray, owner: np.ndarray) -> np.ndarray:
-    """Compute P(given label | true class) (n, C) under the matrices of the clients.
+    """Look up P(given label | true class) (n, C) in the transition matrices of the clients.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def likelihood(common: np.ndarray, odds: np.ndarray, labels: np.ndarray, owner: 
 
 
 def matrices(common: np.ndarray, odds: np.ndarray) -> np.ndarray:
-    """Compute the transition matrices (K, C, C) of clients."""
+    """Derive the transition matrices (K, C, C) of clients from a common matrix and their odds."""
     matrices_of_clients = np.repeat(common[None], len(odds), 0)
     matrices_of_clients[:, range(len(common)), range(len(common))] *= odds[:, None]
     return matrices_of_clients / matrices_of_clients.sum(2, keepdims=True)

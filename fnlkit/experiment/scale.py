@@ -46,7 +46,7 @@ def unscaled(channels: int) -> Scale:
 def scale_of(
     federation: Federation, dataset: Dataset, train: np.ndarray | Rows, standardize: str = "auto", *, tokens: bool = False
 ) -> Scale:
-    """Compute the Scale of a federation's samples.
+    """Find the common Scale by which all clients standardize their samples.
 
     Parameters
     ----------

@@ -188,7 +188,7 @@ def solve(
     resume: Run | None = None,
     say: Any = None,
 ) -> Run:
-    """Compute a linear head from sums, and return the finished Run of its method.
+    """Train a method that solves a linear head from sums, and return its finished Run.
 
     Parameters
     ----------

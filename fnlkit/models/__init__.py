@@ -56,7 +56,7 @@ NETWORKS = {
 
 
 def cosines_of(parameters: Mapping[str, Any]) -> int:
-    """Return the number of random Fourier features of a network `fourier` with these parameters."""
+    """Count the random Fourier features of a network `fourier` with these parameters."""
     number = parameters.get("features", COSINES)
     if not (isinstance(number, int) and 2 <= number <= MOST_COSINES and number % 2 == 0):
         raise InputError(

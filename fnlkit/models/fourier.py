@@ -31,7 +31,7 @@ class Fourier(Network):
 def fourier(
     *, input_shape: tuple[int, ...], classes: int, features: Count = COSINES, init: Init = "torch"
 ) -> "torch.nn.Module":
-    """Return a linear head on random Fourier features and the inputs, for inputs of any shape.
+    """Make a linear head on random Fourier features and the inputs, for inputs of any shape.
 
     `fedsums` and other methods that compute the head also draw the directions, at the scale of the inputs.  Other methods
     train them.  Source: Rahimi, Recht 2007, Random features for large-scale kernel machines.

@@ -118,7 +118,7 @@ class Independence:
 
     @classmethod
     def of(cls, groups: np.ndarray | None, owner: np.ndarray | None = None, clients: int = 1) -> "Independence":
-        """Compute the Independence of samples by their groups (n,) and sites (n,)."""
+        """Measure how many independent observations samples are, from their groups (n,) and sites (n,)."""
         if groups is None:
             return cls()
         parts = [groups if owner is None else groups[owner == k] for k in range(clients)]

@@ -63,7 +63,7 @@ def parse_address(text: str, option: str = "`address`", *, default: int | None =
 
 
 def fingerprint(key: bytes) -> str:
-    """Compute the fingerprint of a public key as `ssh-keygen -l` prints it, ``SHA256:...``.
+    """Identify a public key as `ssh-keygen -l` does, ``SHA256:...``.
 
     Parameters
     ----------

@@ -57,7 +57,7 @@ def strengthen(module: Any, request: str) -> Any:
 
 
 def common(request: Mapping[str, Any], about: Mapping[str, Any], history: str | None) -> str:
-    """Compute the SHA-256 of what all sites share in a request, in hexadecimal digits.
+    """Digest the parts of a request that are equal at all sites, on which their masks depend: a hexadecimal SHA-256.
 
     It covers the values that the visits scatter and the scale of the samples, but not the client numbers.
 
@@ -81,7 +81,7 @@ LARGEST = 64.0
 
 
 def unit_of(samples: int) -> float:
-    """Compute the largest sum over a number of samples."""
+    """Find the unit in which sums are masked: the largest sum over a number of samples."""
     return samples * LARGEST**2
 
 

@@ -153,7 +153,7 @@ def make_head(
 
 
 def assess(seconds: list[dict[str, np.ndarray]], apart: np.ndarray, noise: dict[str, float]) -> list[Assessment]:
-    """Compute the numbers of each site on which the report rests, as fnlkit.audits.server.verdict.assess does.
+    """Judge each site from sums with noise, as fnlkit.audits.server.verdict.assess does without noise.
 
     Sites are tested by 1 - kappa / (median kappa of the others), where kappa is the agreement beyond chance.  The standard
     deviation of this number contains the noise, chance, and UNEVEN.  The level is this number times (1 - chance); the upper end

@@ -86,7 +86,7 @@ def _classes_to_describe(samples):
 
 
 def describe(samples: Samples, message: dict[str, np.ndarray], changes: Sequence[Change]) -> list[np.ndarray]:
-    """Compute the coarse features (n, D) of samples under each change; see `describe_inputs`."""
+    """Describe samples by coarse features (n, D) under each change, to compare the inputs of sites; see `describe_inputs`."""
     if not samples.image:
         x = plain(samples.x)
         center, spread = message["center"]

@@ -320,7 +320,7 @@ class LabelReleases:
 
 
 def digest(labels: np.ndarray | torch.Tensor) -> str:
-    """Compute the SHA-256 of labels (n,) int64 in their order."""
+    """Identify labels (n,) int64 in their order by their SHA-256."""
     return hashlib.sha256(np.ascontiguousarray(labels, np.int64).tobytes()).hexdigest()
 
 

@@ -106,7 +106,7 @@ class Notebook:
         return Memory(tensors["y"], **groups, dropped=set(artifact.meta["dropped"]))
 
     def digest(self, base: int) -> str:
-        """Compute the SHA-256 of the Memory after a round, "" if there is none."""
+        """Identify the Memory after a round by its SHA-256; "" if there is none."""
         memory = self.read(base) if self.has(base) else None
         if memory is None:
             return ""
