@@ -240,7 +240,8 @@ def answer_requests(requests: tuple[str, ...], data: str | None, folder: str, na
 
     site = folders.locate_site(folder, name)
     place = Place(site["client"], _source(data, site, "--data"), site["memory"], site["agreed"], leave_out or site["leave_out"])
-    path, door, failed = os.path.join(site["memory"], LEDGER), Door(place), 0
+    path, door = os.path.join(site["memory"], LEDGER), Door(place)
+    failed = 0
     waiting = files_of.list_requests(requests, site["name"])
     for request in waiting:
         reply = files_of.answer_file(door, request)

@@ -95,7 +95,8 @@ def read_annotations(
             sample = federation.ids_of([position])[0]
             raise InputError(f"{source}: sample {sample} has two different labels; combine votes with `fnlkit consensus`")
         who.setdefault(position, set()).add(reviewer)
-    digest, seen, decisions = hashlib.sha256(text.encode()).hexdigest(), find_reviewed(federation), []
+    digest, seen = hashlib.sha256(text.encode()).hexdigest(), find_reviewed(federation)
+    decisions = []
     positions = np.array(list(labels), np.int64)
     for client, held in enumerate(federation.whole().clients):
         mine = positions[np.isin(positions, held)]

@@ -91,7 +91,9 @@ def read_decisions(text: str, federation: "Federation", dataset: "Dataset", sour
     cells = {name: list(map(unguard, table.texts(called[0]))) for name, called in columns.items() if called}
     names = list(map(str, dataset.class_names))
     label_of = class_finder(names)
-    positions, labels, suspect, unsure, clients, left_out = [], [], [], [], set(), []
+    positions, labels, suspect = [], [], []
+    unsure, left_out = [], []
+    clients = set()
     imported = _Imported(federation, names)
     design = _design(cells, source)
     wanted = PARTS[design is not None]

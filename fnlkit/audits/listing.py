@@ -91,10 +91,8 @@ def list_labels(federation: "Federation") -> Sheet:
     held = held[np.argsort(owner[held], kind="stable")]
     head, cells = _identify_samples(federation, held, owner)
     held_out, seen = _find_held_out(federation), find_reviewed(federation)
-    received, decided = (
-        np.asarray(federation.extra.get("received", federation.given)),
-        _find_listed(federation) | _find_decisions(federation),
-    )
+    received = np.asarray(federation.extra.get("received", federation.given))
+    decided = _find_listed(federation) | _find_decisions(federation)
     before, now, rows = _words(federation, received[held]), _words(federation, federation.given[held]), []
     for cell, i, was, word in zip(cells, held.tolist(), before, now, strict=True):
         action = "left out" if left[i] else "changed" if was != word else "kept"

@@ -56,8 +56,7 @@ def clothing1m(*, path: str = "", size: int = 224, cache: Path, download: bool =
         for file, label in (*parts[0], *parts[1]):
             yield f"{file.relative_to(path).as_posix()} {label} {size}\n".encode("utf-8", "surrogateescape")
 
-    train, test = parts
-    data, read = dataset_of_files(path, {"size": size, "crop": True} if size else {}, train, test, _CLOTHING, cache, content)
+    data, read = dataset_of_files(path, {"size": size, "crop": True} if size else {}, *parts, _CLOTHING, cache, content)
     shape = (size, size, 3) if size else read(parts[0][0][0]).shape
     # Checking a million files before work begins would take too long.
     data.samples = lambda: tuple(load_small(Decoded([file for file, _ in part], read, shape, np.uint8)) for part in parts)

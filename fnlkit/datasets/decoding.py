@@ -69,10 +69,8 @@ class Decoded(Rows):
         try:
             sample = self.read(path)
             if not _fits(sample.shape, sample.dtype, self.shape[1:], self.dtype):
-                actual, wanted = (
-                    _describe(self.read, sample.shape, sample.dtype),
-                    _describe(self.read, self.shape[1:], self.dtype),
-                )
+                actual = _describe(self.read, sample.shape, sample.dtype)
+                wanted = _describe(self.read, self.shape[1:], self.dtype)
                 raise InputError(f"{display_path(path)}: {actual}; the other files have {wanted}")
         except InputError as error:
             raise SampleError(str(error)) from error

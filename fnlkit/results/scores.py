@@ -53,7 +53,8 @@ def measure_run(run: "Run", dataset: Dataset) -> dict[str, dict[str, Any]]:
     """
     must_be(dataset, run.meta, len(run.labels["given"]), what="the run")
     classes_of, federation = RunPredictions(run, dataset), run.federation()
-    classes, names, groups, measured = int(run.meta["classes"]), federation.names, federation.extra.get("group"), {}
+    classes, names, groups = int(run.meta["classes"]), federation.names, federation.extra.get("group")
+    measured = {}
 
     def test(labels: np.ndarray, positions: np.ndarray, kind: str, interval: Any = wilson, called: str = "Wilson") -> Any:
         """Return (scores, counts (N, C, C), owner, Independence) of the samples `kind` at clients, by their labels."""

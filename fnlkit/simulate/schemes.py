@@ -212,10 +212,8 @@ def openset(
         raise InputError(f"openset: {clients} clients never covered {classes} classes with q={q}; raise `clients` or q")
     owner = np.empty(len(labels), np.int64)
     for label in range(classes):
-        members, among = (
-            rng.permutation(np.flatnonzero(labels == label)),
-            rng.permutation(np.flatnonzero(allowed[:, label])),
-        )
+        members = rng.permutation(np.flatnonzero(labels == label))
+        among = rng.permutation(np.flatnonzero(allowed[:, label]))
         shares = np.full(len(among), 1 / len(among)) if uniform else _shares(rng, 1.0, len(among))
         owner[members] = among[_cut(len(members), shares, rng.random())]
     return _group(owner, clients)

@@ -86,7 +86,10 @@ class Roster:
     ):
         about = task.project
         self.names, self.count, self.most, keys = about.names, about.sites, about.max_samples, about.keys
-        self.transport, self.run, self.wait, self.journal = transport, run, wait, journal
+        self.transport = transport
+        self.run = run
+        self.wait = wait
+        self.journal = journal
         self.nodes: dict[int, Any] = {}
         self.sizes: dict[int, int] = {}
         self.versions: dict[int, Any] = {}
