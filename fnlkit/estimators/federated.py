@@ -145,8 +145,8 @@ def _with_heads(evidence, folds):
 
     samples, image = Chosen(evidence.dataset.x_train, evidence.positions), evidence.dataset.kind == "image"
     session = ClientSession(evidence, _members(evidence, samples, Inputs(image), {"input/fold": folds}))
-    for fold, (left_out, head, inputs) in enumerate(solve_heads(evidence, folds)):
-        sent = {"fold": fold, **scale_of(inputs)} | {f"layer{i}": layer for i, layer in enumerate(head.layers)}
+    for left_out, head, inputs in solve_heads(evidence, folds):
+        sent = {"fold": folds[left_out][0], **scale_of(inputs)} | {f"layer{i}": layer for i, layer in enumerate(head.layers)}
         session.ask(keep_head_predictions, ids=_holders(evidence, left_out), broadcast=sent)
     return session
 

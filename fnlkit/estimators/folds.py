@@ -73,9 +73,9 @@ def heads_predict(evidence: Any) -> bool:
 
 def solve_heads(evidence: Any, fold: np.ndarray) -> Iterator[tuple[np.ndarray, Head, Scaling]]:
     """Solve a head for each fold (m,) from the sums of all clients without it: (mask (m,) of the fold, head, scaling)."""
-    data, count = evidence.dataset, int(fold.max()) + 1
+    data, numbers = evidence.dataset, np.unique(fold)  # a fold can consist of clients without samples
     cosines = COSINES if data.features is None and has_few_inputs(data, len(fold)) else 0
-    for number in range(count):
+    for done, number in enumerate(numbers, 1):
         left_out = fold == number
         part = without(evidence.federation, left_out | evidence.apart)
         scale = evidence.image_scale() or scale_of(part, data, data.x_train)
@@ -89,7 +89,7 @@ def solve_heads(evidence: Any, fold: np.ndarray) -> Iterator[tuple[np.ndarray, H
         evidence.add_traffic(Traffic(session.traffic.bytes_down, sent=sent))
         # In double precision, a sample has the same logits whatever samples are predicted with it.
         yield left_out, Head(cosines, tuple(layer.astype(np.float64) for layer in head.layers)), inputs
-        evidence.progress(number + 1, count, "heads")
+        evidence.progress(done, len(numbers), "heads")
 
 
 def predict_by_heads(evidence: Any, fold: np.ndarray) -> np.ndarray:

@@ -6,6 +6,9 @@ import numpy as np
 
 from fnlkit.core.errors import InputError
 
+# Least mean variance within the classes, as a share of the mean square.
+LEAST = 1e-4
+
 
 def softmax(logits: np.ndarray) -> np.ndarray:
     """Turn logits (..., C) into probabilities (..., C)."""
@@ -32,7 +35,8 @@ def within_classes(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Estimate classes from sums: numbers (C,), means (C, D) and the shrunken covariance within the classes (D, D).
 
-    The covariance is `keep` S + `ridge` t I, where t is the mean variance.  A class without samples has the mean 0.
+    The covariance is `keep` S + `ridge` t I, where t is the mean variance, or at least `LEAST` of the mean square.  A class
+    without samples has the mean 0.
 
     Source: Friedman 1989, Regularized discriminant analysis, equation 18 with a pooled covariance and keep = 1 - ridge.
 
@@ -50,7 +54,8 @@ def within_classes(
     number, total = counts + prior, max(float(np.sum(counts)), 1e-9)
     means = sums / np.maximum(number, 1e-9)[:, None]
     covariance = (moments - (means.T * number) @ means) / total
-    average = max(float(np.trace(covariance)), 0.0) / max(len(covariance), 1)
+    # Without a variance within the classes, as where a feature is the label or a class has one sample, the weights stay finite.
+    average = max(float(np.trace(covariance)), LEAST * float(np.trace(moments)) / total, 0.0) / max(len(covariance), 1)
     return number, means, keep * covariance + (ridge * average + 1e-9) * np.eye(len(covariance))
 
 
@@ -68,7 +73,7 @@ def gaussian_head(counts: np.ndarray, sums: np.ndarray, moments: np.ndarray, rid
     except np.linalg.LinAlgError:
         raise InputError("the covariance of the clients' features is not positive definite; increase `ridge`") from None
     weights = np.linalg.solve(covariance, means.T)
-    shares = np.maximum(number, 1e-9) / np.sum(number)
+    shares = np.maximum(number, 1e-9) / max(float(np.sum(number)), 1e-9)
     return np.concatenate([weights, (np.log(shares) - 0.5 * (means.T * weights).sum(0))[None]])
 
 

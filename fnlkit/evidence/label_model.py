@@ -38,7 +38,7 @@ def fit_odds(counts: np.ndarray, right: np.ndarray, by_class: np.ndarray) -> np.
         Inferred number of samples by true class.
     """
     diagonal, total = np.diag(common_matrix(counts)), by_class.sum(1)
-    share = (right + LEVEL * np.trace(counts) / counts.sum()) / (total + LEVEL)
+    share = (right + LEVEL * np.trace(counts) / max(counts.sum(), 1e-9)) / (total + LEVEL)
     low, high = np.full(len(right), -LARGEST), np.full(len(right), LARGEST)
     for _ in range(STEPS):
         middle = (low + high) / 2

@@ -211,8 +211,8 @@ def _known_matrices(client, received, i, fit, part):
     if "counts" not in received:
         return noise.first_matrix(client.classes).astype(np.float32)[:, y], np.float32(0)
     counts = np.asarray(received["counts"])[i]
-    if counts.min() < 0 or counts.sum() <= 0:
-        raise InputError("the received counts are negative or zero")
+    if counts.min() < 0:
+        raise InputError("the received counts are negative")
     key, stamp = f"matrices of {fit} in {part}", counts.tobytes()
     if client.kept.get(key, (None,))[0] != stamp:
         right, by_class = (_remembered(client, f"{name}/{fit}") for name in ("right", "by_class"))

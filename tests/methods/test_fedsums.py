@@ -182,6 +182,18 @@ def test_constant_inputs_and_tiny_clients_are_harmless():
     assert np.isfinite(head).all() and (head[2] == 0).all()
 
 
+def test_a_feature_that_is_the_label_and_few_samples_leave_the_head_finite():
+    """The covariance within the classes is 0, or a half of the samples is empty."""
+    true = np.arange(60) % 3
+    given = np.where(np.arange(60) < 6, (true + 1) % 3, true)
+    head, clients, _ = solve("fedsums", np.eye(3)[true], given, np.arange(60) // 20)
+    assert np.isfinite(head).all() and (torch.cat([c.y for c in clients.members]).numpy() == true).all()
+    x = np.random.default_rng(0).normal(size=(8, 3))
+    for size in (1, 2, 3, 4, 8):
+        head, _, _ = solve("fedsums", x[:size], true[:size], np.zeros(size, int))
+        assert np.isfinite(head).all()
+
+
 STEPS = ["reply_products", "infer_labels", "reply_gradients"]
 STEPS += [pytest.param(step, marks=pytest.mark.slow) for step in ("project_samples", "reply_likelihoods")]
 
