@@ -34,8 +34,7 @@ def clothing1m(*, path: str = "", size: int = 224, cache: Path, download: bool =
         Side in pixels.  Images are resized to 8/7 of this side and center-cropped, as usual for 256 and 224.
     """
     path = as_folder(path or places.first("clothing1m", cache), must_exist=False)
-    lists = folder_of_lists(path)
-    if not lists:
+    if not (lists := folder_of_lists(path)):
         raise InputError(
             f"clothing1m: no noisy_train_key_list.txt in {display_path(path)}; the authors send it on request: "
             "unpack it there, or write `dataset=PATH`"
@@ -56,7 +55,8 @@ def clothing1m(*, path: str = "", size: int = 224, cache: Path, download: bool =
         for file, label in (*parts[0], *parts[1]):
             yield f"{file.relative_to(path).as_posix()} {label} {size}\n".encode("utf-8", "surrogateescape")
 
-    data, read = dataset_of_files(path, {"size": size, "crop": True} if size else {}, *parts, _CLOTHING, cache, content)
+    options = {"size": size, "crop": True} if size else {}
+    data, read = dataset_of_files(path, options, parts[0], parts[1], _CLOTHING, cache, content)
     shape = (size, size, 3) if size else read(parts[0][0][0]).shape
     # Checking a million files before work begins would take too long.
     data.samples = lambda: tuple(load_small(Decoded([file for file, _ in part], read, shape, np.uint8)) for part in parts)
