@@ -26,7 +26,7 @@ from fnlkit.experiment.scale import Scale, scale_of, unscaled
 from fnlkit.federated import engines
 from fnlkit.federated.client.client import ClientList
 from fnlkit.federated.client.inputs import Inputs, intake
-from fnlkit.federated.client.losses import suits
+from fnlkit.federated.client.losses.parts import suits
 from fnlkit.federated.client.network import Model, Network, looks_up
 from fnlkit.federated.client.scaling import statistics_bytes
 from fnlkit.federated.client.training import Fit

@@ -14,7 +14,7 @@ import torch
 from fnlkit.core.declarations import Sent, method
 from fnlkit.core.errors import InputError
 from fnlkit.core.parameters import NotNegative, Positive, Share, arguments_of, check_arguments, passes_on
-from fnlkit.federated.client.losses import embedding_distilled, logit_distilled
+from fnlkit.federated.client.losses.distillation import embedding_distilled, logit_distilled
 from fnlkit.methods import energy_levels
 from fnlkit.methods.fedavg import Round, fedavg
 from fnlkit.methods.missed import complete_levels

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fnlkit.core.declarations import method
 from fnlkit.core.parameters import Count, Natural, Range, check_arguments, passes_on
-from fnlkit.federated.client.losses import exchanged
+from fnlkit.federated.client.losses.exchange import exchanged
 from fnlkit.methods.fedavg import Round, fedavg
 from fnlkit.methods.warmup import forgotten
 from fnlkit.models.pair_output import must_be_pair

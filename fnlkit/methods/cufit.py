@@ -11,7 +11,7 @@ import numpy as np
 
 from fnlkit.core.declarations import method
 from fnlkit.core.parameters import Rounds, check_arguments
-from fnlkit.federated.client.losses import kept_cross_entropy
+from fnlkit.federated.client.losses.cross_entropy import kept_cross_entropy
 from fnlkit.methods.fedavg import Round, fedavg
 from fnlkit.methods.missed import catching_up
 

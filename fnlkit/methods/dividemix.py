@@ -12,7 +12,8 @@ import torch
 
 from fnlkit.core.declarations import method
 from fnlkit.core.parameters import Count, NotNegative, Positive, Rounds, Share, check_arguments
-from fnlkit.federated.client.losses import exchanged, mixmatch
+from fnlkit.federated.client.losses.exchange import exchanged
+from fnlkit.federated.client.losses.mixmatch import mixmatch
 from fnlkit.federated.client.scoring import sample_losses
 from fnlkit.kernels.mixture import lower_probability
 from fnlkit.methods.fedavg import Round, fedavg

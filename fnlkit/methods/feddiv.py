@@ -12,8 +12,7 @@ import torch
 
 from fnlkit.core.declarations import LARGEST, Sent, method
 from fnlkit.core.parameters import NotNegative, Positive, Rounds, Share, check_arguments
-from fnlkit.federated.client.losses import consistent
-from fnlkit.federated.client.losses.filtered import debias_logits, filter_weight
+from fnlkit.federated.client.losses.filtered import consistent, debias_logits, filter_weight
 from fnlkit.federated.client.scoring import double_softmax_losses, sample_losses
 from fnlkit.federated.server.selection import cohort_size
 from fnlkit.kernels.mixture import fit_from

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from fnlkit.core.declarations import Sent, method
 from fnlkit.core.errors import InputError
 from fnlkit.core.parameters import Automatic, NotNegative, Range, Rounds, check_arguments
-from fnlkit.federated.client.losses import contrastive, cross_entropy
+from fnlkit.federated.client.losses.contrastive import contrastive
+from fnlkit.federated.client.losses.cross_entropy import cross_entropy
 from fnlkit.federated.privacy import debias, randomized_response, to_simplex
 from fnlkit.methods.fedavg import Round
 

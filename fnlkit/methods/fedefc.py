@@ -12,7 +12,7 @@ import torch
 
 from fnlkit.core.declarations import method
 from fnlkit.core.parameters import AboveOne, check_arguments, passes_on
-from fnlkit.federated.client.losses import forward_corrected
+from fnlkit.federated.client.losses.correction import forward_corrected
 from fnlkit.federated.client.scoring import softmax_numpy
 from fnlkit.kernels import count_matrix
 from fnlkit.methods.corrected_training import TRANSITION, keep_transition, train_corrected, transition_of

@@ -12,7 +12,7 @@ import torch
 
 from fnlkit.core.declarations import method
 from fnlkit.core.parameters import NotNegative, Positive, Rounds, check_arguments
-from fnlkit.federated.client.losses import label_learning
+from fnlkit.federated.client.losses.adjusted import label_learning
 from fnlkit.methods.fedavg import Round
 from fnlkit.methods.noisy_clients import CLASS_LOSSES, aware_of_distance, merge_prediction, stages, warm_up
 

@@ -15,7 +15,7 @@ import torch
 from fnlkit.core.declarations import method
 from fnlkit.core.parameters import Automatic, Count, Range, Rounds, Share, check_arguments
 from fnlkit.evidence.gaussian import gaussian_head, symmetric
-from fnlkit.federated.client.losses import soft_cross_entropy
+from fnlkit.federated.client.losses.cross_entropy import soft_cross_entropy
 from fnlkit.methods.fedavg import Round, fedavg
 from fnlkit.methods.label_inference import (
     PRIOR,

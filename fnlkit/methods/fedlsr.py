@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from fnlkit.core.declarations import method
 from fnlkit.core.parameters import NotNegative, Positive, Rounds, check_arguments
-from fnlkit.federated.client.losses import self_regularized
+from fnlkit.federated.client.losses.consistency import self_regularized
 from fnlkit.methods.fedavg import Round, fedavg
 from fnlkit.methods.warmup import warmup_rounds
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from fnlkit.core.declarations import method
 from fnlkit.core.parameters import Positive, Rounds, Share, check_arguments
-from fnlkit.federated.client.losses import adjusted_distilled
+from fnlkit.federated.client.losses.adjusted import adjusted_distilled
 from fnlkit.methods.fedavg import Round
 from fnlkit.methods.noisy_clients import CLASS_LOSSES, aware_of_distance, stages, teachers_weight, warm_up
 

@@ -12,7 +12,7 @@ import torch
 
 from fnlkit.core.declarations import Sent, method
 from fnlkit.core.parameters import Count, Rounds, Share, check_arguments
-from fnlkit.federated.client.losses import kept_cross_entropy
+from fnlkit.federated.client.losses.cross_entropy import kept_cross_entropy
 from fnlkit.federated.client.scoring import sample_losses
 from fnlkit.kernels.mixture import lower_probability
 from fnlkit.kernels.streams import stream

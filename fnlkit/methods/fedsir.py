@@ -15,7 +15,7 @@ import torch
 from fnlkit.core.declarations import Sent, method
 from fnlkit.core.errors import InputError
 from fnlkit.core.parameters import Count, Natural, NotNegative, Patience, Positive, Rounds, Share, check_arguments
-from fnlkit.federated.client.losses import partly_distilled
+from fnlkit.federated.client.losses.adjusted import partly_distilled
 from fnlkit.federated.server.aggregation import mean
 from fnlkit.federated.server.selection import cohort_size
 from fnlkit.kernels.subspaces import class_similarity, class_subspaces, classify_by_subspaces, lower_group, merge_subspaces

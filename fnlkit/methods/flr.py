@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fnlkit.core.declarations import declare, method
 from fnlkit.core.parameters import NotNegative, Range, Rounds, Share, check_arguments, passes_on
-from fnlkit.federated.client.losses import label_mixture, remember_predictions
+from fnlkit.federated.client.losses.mixture import label_mixture, remember_predictions
 from fnlkit.methods.fedavg import Round
 
 if TYPE_CHECKING:

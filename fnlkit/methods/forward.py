@@ -13,7 +13,8 @@ import torch
 
 from fnlkit.core.declarations import method
 from fnlkit.core.parameters import AboveOne, Natural, Percentile, Share, check_arguments, passes_on
-from fnlkit.federated.client.losses import forward_corrected, kept_cross_entropy
+from fnlkit.federated.client.losses.correction import forward_corrected
+from fnlkit.federated.client.losses.cross_entropy import kept_cross_entropy
 from fnlkit.federated.client.scoring import softmax_numpy
 from fnlkit.kernels import class_thresholds
 from fnlkit.methods.corrected_training import (

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fnlkit.core.declarations import method
 from fnlkit.core.parameters import Count, NotNegative, Rounds, check_arguments
-from fnlkit.federated.client.losses import joint
+from fnlkit.federated.client.losses.refurbish import joint
 from fnlkit.methods.fedavg import Round, fedavg
 from fnlkit.methods.warmup import warmup_rounds
 

@@ -13,7 +13,7 @@ import torch
 
 from fnlkit.core.declarations import declaration, method
 from fnlkit.core.parameters import NotNegative, Positive, Range, Rounds, Share, check_arguments
-from fnlkit.federated.client.losses import label_learning
+from fnlkit.federated.client.losses.adjusted import label_learning
 from fnlkit.federated.server.robust import rfa
 from fnlkit.methods.fedavg import Round
 from fnlkit.methods.noisy_clients import CLASS_LOSSES, merge_prediction, stages, warm_up

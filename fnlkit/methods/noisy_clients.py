@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from fnlkit.core.declarations import Sent
-from fnlkit.federated.client.losses import logit_adjusted
+from fnlkit.federated.client.losses.adjusted import logit_adjusted
 from fnlkit.federated.client.scoring import sample_losses
 from fnlkit.federated.server.distance import distance_aware_weights
 from fnlkit.kernels.mixture import higher_group

@@ -11,8 +11,7 @@ import torch
 
 from fnlkit.core.declarations import Sent, declare, method
 from fnlkit.core.parameters import Count, NotNegative, Range, Rounds, check_arguments
-from fnlkit.federated.client.losses import near_centroids
-from fnlkit.federated.client.losses.centroids import cosines
+from fnlkit.federated.client.losses.centroids import cosines, near_centroids
 from fnlkit.federated.client.scoring import sample_losses
 from fnlkit.methods.fedavg import Round
 from fnlkit.methods.warmup import forgotten

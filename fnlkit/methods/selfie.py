@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from fnlkit.core.declarations import method
 from fnlkit.core.parameters import Count, Range, Rounds, Share, check_arguments
-from fnlkit.federated.client.losses import refurbished
+from fnlkit.federated.client.losses.refurbish import refurbished
 from fnlkit.methods.fedavg import Round, fedavg
 from fnlkit.methods.warmup import warmup_rounds
 

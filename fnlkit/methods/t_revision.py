@@ -15,7 +15,7 @@ from fnlkit.core.declarations import declare, method
 from fnlkit.core.parameters import AboveOne, Percentile, Positive, Rounds, check_arguments
 from fnlkit.federated.client.client import Batch, Client, LocalModel, Received
 from fnlkit.federated.client.learning import learn_slack_compiled
-from fnlkit.federated.client.losses import forward_corrected, importance_reweighted
+from fnlkit.federated.client.losses.correction import forward_corrected, importance_reweighted
 from fnlkit.federated.client.training import Adam
 from fnlkit.methods.corrected_training import keep_anchor_transition
 from fnlkit.methods.fedavg import Round, fedavg

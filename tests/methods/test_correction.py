@@ -9,7 +9,9 @@ import torch.nn.functional as F
 
 from fnlkit.federated.client.client import Batch, Client
 from fnlkit.federated.client.inputs import Inputs
-from fnlkit.federated.client.losses import importance_reweighted, joint, mixmatch, refurbished
+from fnlkit.federated.client.losses.correction import importance_reweighted
+from fnlkit.federated.client.losses.mixmatch import mixmatch
+from fnlkit.federated.client.losses.refurbish import joint, refurbished
 from fnlkit.federated.client.training import Fit
 from fnlkit.methods.corrected_training import confident_transition
 from fnlkit.methods.t_revision import revise, revise_transition, stages

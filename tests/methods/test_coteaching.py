@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from fnlkit.federated.client.client import Batch
-from fnlkit.federated.client.losses import exchanged
+from fnlkit.federated.client.losses.exchange import exchanged
 from fnlkit.federated.client.training import Fit, plan
 from fnlkit.kernels.streams import stream
 from fnlkit.methods.cufit import cufit

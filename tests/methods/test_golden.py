@@ -7,7 +7,10 @@ import torch
 from fnlkit.federated.client.client import Batch, Client
 from fnlkit.federated.client.drift import decorrelate
 from fnlkit.federated.client.inputs import Inputs
-from fnlkit.federated.client.losses import cross_entropy, forward_corrected, label_learning, label_mixture, partly_distilled
+from fnlkit.federated.client.losses.adjusted import label_learning, partly_distilled
+from fnlkit.federated.client.losses.correction import forward_corrected
+from fnlkit.federated.client.losses.cross_entropy import cross_entropy
+from fnlkit.federated.client.losses.mixture import label_mixture
 from fnlkit.federated.client.network import Network
 from fnlkit.federated.client.training import Fit, plan, train_client
 from fnlkit.federated.server.aggregation import mean, median, squared_distances, trimmed_mean

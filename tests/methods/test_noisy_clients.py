@@ -11,15 +11,10 @@ from sklearn.mixture import GaussianMixture
 
 from fnlkit.core import registry
 from fnlkit.federated.client.client import Batch
-from fnlkit.federated.client.losses import (
-    adjusted_distilled,
-    consistent,
-    label_learning,
-    logit_adjusted,
-    near_centroids,
-    self_regularized,
-)
-from fnlkit.federated.client.losses.filtered import filter_weight
+from fnlkit.federated.client.losses.adjusted import adjusted_distilled, label_learning, logit_adjusted
+from fnlkit.federated.client.losses.centroids import near_centroids
+from fnlkit.federated.client.losses.consistency import self_regularized
+from fnlkit.federated.client.losses.filtered import consistent, filter_weight
 from fnlkit.federated.client.training import Fit
 from fnlkit.federated.server.clients import Replies
 from fnlkit.kernels.mixture import fit_from, higher_group

@@ -12,7 +12,7 @@ from fnlkit.core import own
 from fnlkit.core.errors import InputError
 from fnlkit.federated.client.client import Batch, Client
 from fnlkit.federated.client.inputs import Augment
-from fnlkit.federated.client.losses import cross_entropy
+from fnlkit.federated.client.losses.cross_entropy import cross_entropy
 from fnlkit.kernels.streams import stream
 
 if TYPE_CHECKING:

@@ -7,12 +7,17 @@ import numpy as np
 import pytest
 import torch
 
-from fnlkit.federated.client import losses, scoring
+from fnlkit.federated.client import scoring
 from fnlkit.federated.client.client import Batch
 from fnlkit.federated.client.losses import calibration, correction, mixture, robust, tempered
-from fnlkit.federated.client.losses.contrastive import cores
+from fnlkit.federated.client.losses.contrastive import contrastive, cores, draw_classes
 from fnlkit.federated.client.losses.contrastive import peer as peer_loss
-from fnlkit.federated.client.losses.parts import away_from_uniform
+from fnlkit.federated.client.losses.cross_entropy import cross_entropy, kept_cross_entropy, smoothed_cross_entropy
+from fnlkit.federated.client.losses.distillation import embedding_distilled, logit_distilled
+from fnlkit.federated.client.losses.filtered import consistent
+from fnlkit.federated.client.losses.mixmatch import mixmatch
+from fnlkit.federated.client.losses.parts import away_from_uniform, suits
+from fnlkit.federated.client.losses.refurbish import joint
 from tests.commands import refuse_call
 
 pytestmark = pytest.mark.smoke
@@ -193,9 +198,9 @@ def unbiased(z, s):
 
 
 CASES = {
-    "cross_entropy": (losses.cross_entropy, plain),
-    "smoothed": (partial(losses.smoothed_cross_entropy, rate=0.2), smooth),
-    "negative": (partial(losses.smoothed_cross_entropy, rate=-0.05), partial(smooth, a=-0.05)),
+    "cross_entropy": (cross_entropy, plain),
+    "smoothed": (partial(smoothed_cross_entropy, rate=0.2), smooth),
+    "negative": (partial(smoothed_cross_entropy, rate=-0.05), partial(smooth, a=-0.05)),
     "gce": (robust.generalized_cross_entropy, generalized),
     "truncated": (partial(robust.generalized_cross_entropy, truncate=0.1), partial(generalized, k=0.1)),
     "sce": (robust.symmetric_cross_entropy, symmetric),
@@ -213,20 +218,20 @@ CASES = {
     "elr": (partial(mixture.early_learning, strength=3.0, momentum=0.7, clamp=0.2), clamped),
     "er": (partial(mixture.entropy_regularized, strength=1.5),
            lambda z, s: plain(z, s) + 1.5 * math.log(1 - sum(p * p for p in softmax(z)))),
-    "kept": (losses.kept_cross_entropy, lambda z, s: s["keep"] * plain(z, s)),
-    "forward": (partial(losses.forward_corrected, floor=0.0), forward),
-    "contrastive": (partial(losses.contrastive, strength=0.7, floor=0), peer),
-    "expected": (partial(losses.contrastive, strength=0.7, expected=True, floor=0), peer_expected),
-    "bounded": (partial(losses.contrastive, strength=0.7, floor=1e-2), peer_bounded),
-    "expected and bounded": (partial(losses.contrastive, strength=0.7, expected=True, floor=1e-2), expected_bounded),
-    "contrastive as it is": (losses.contrastive, partial(peer_bounded, b=1.0, floor=1e-5)),
-    "mixture": (partial(losses.label_mixture, strength=2.0, alpha=0.6, beta=0.7, gamma=0.5), flr),
-    "clamped": (partial(losses.label_mixture, strength=3.0, alpha=0.0, beta=0.0, gamma=0.7, floor=1e-9, clamp=0.2), clamped),
-    "embedding": (losses.embedding_distilled, embedded),
-    "embedding in a unit": (partial(losses.embedding_distilled, scale=0.7, distance="absolute"),
+    "kept": (kept_cross_entropy, lambda z, s: s["keep"] * plain(z, s)),
+    "forward": (partial(correction.forward_corrected, floor=0.0), forward),
+    "contrastive": (partial(contrastive, strength=0.7, floor=0), peer),
+    "expected": (partial(contrastive, strength=0.7, expected=True, floor=0), peer_expected),
+    "bounded": (partial(contrastive, strength=0.7, floor=1e-2), peer_bounded),
+    "expected and bounded": (partial(contrastive, strength=0.7, expected=True, floor=1e-2), expected_bounded),
+    "contrastive as it is": (contrastive, partial(peer_bounded, b=1.0, floor=1e-5)),
+    "mixture": (partial(mixture.label_mixture, strength=2.0, alpha=0.6, beta=0.7, gamma=0.5), flr),
+    "clamped": (partial(mixture.label_mixture, strength=3.0, alpha=0.0, beta=0.0, gamma=0.7, floor=1e-9, clamp=0.2), clamped),
+    "embedding": (embedding_distilled, embedded),
+    "embedding in a unit": (partial(embedding_distilled, scale=0.7, distance="absolute"),
                             partial(embedded, scale=0.7, power=1)),
-    "logits": (losses.logit_distilled, distilled),
-    "hinton": (partial(losses.logit_distilled, towards="student"), partial(distilled, student_first=False)),
+    "logits": (logit_distilled, distilled),
+    "hinton": (partial(logit_distilled, towards="student"), partial(distilled, student_first=False)),
 }  # fmt: skip
 
 
@@ -292,15 +297,15 @@ def test_a_given_transition_is_a_name_or_a_file(tmp_path, monkeypatch):
         refuse_call(said, correction.transition_matrix, text, C)
     refuse_call("T.npy: a matrix of", correction.transition_matrix, "T.npy", 5)
     half = partial(correction.backward_given, transition="symmetric(eta=0.75)")  # all labels alike
-    refuse_call("cannot be inverted", losses.suits, half, C)
-    losses.suits(half, 5)
-    losses.suits(losses.cross_entropy, 5)
+    refuse_call("cannot be inverted", suits, half, C)
+    suits(half, 5)
+    suits(cross_entropy, 5)
 
 
 def test_the_mixture_writes_back_both_averages_and_keeps_none_it_was_not_given():
     logits, batch = batches(3)
     rates = {"strength": 1.0, "alpha": 0.5, "beta": 0.25, "gamma": 0.75}
-    _, rows = losses.label_mixture(logits, batch, **rates)
+    _, rows = mixture.label_mixture(logits, batch, **rates)
     seen = batch.rows["mixture_seen"][..., None]
     p, q = logits.softmax(-1), batch.teacher.softmax(-1)
     expected = torch.where(seen, 0.75 * batch.rows["mixture_local"] + 0.25 * p, p)
@@ -308,7 +313,7 @@ def test_the_mixture_writes_back_both_averages_and_keeps_none_it_was_not_given()
     assert torch.allclose(rows["mixture_server"], torch.where(seen, 0.25 * batch.rows["mixture_server"] + 0.75 * q, q))
     assert rows["mixture_seen"].all() and not any(v.requires_grad for v in rows.values())
     batch.teacher = None
-    _, rows = losses.label_mixture(logits, batch, **{**rates, "alpha": 0.0})
+    _, rows = mixture.label_mixture(logits, batch, **{**rates, "alpha": 0.0})
     assert set(rows) == {"mixture_local", "mixture_seen"}
 
 
@@ -316,8 +321,8 @@ def test_beyond_the_clamp_the_regularizer_has_no_gradient():
     logits = torch.tensor([[9.0, 0, 0, -9.0]], dtype=torch.float64, requires_grad=True)
     rows = {"mixture_seen": torch.tensor([True]), "mixture_local": torch.full((1, 4), 0.25, dtype=torch.float64)}
     batch = Batch(y=torch.tensor([1]), rows=rows)
-    elr = partial(losses.label_mixture, strength=3.0, alpha=0.0, beta=0.0, gamma=0.7)
-    alone = torch.autograd.grad(losses.cross_entropy(logits, batch).sum(), logits)[0]
+    elr = partial(mixture.label_mixture, strength=3.0, alpha=0.0, beta=0.0, gamma=0.7)
+    alone = torch.autograd.grad(cross_entropy(logits, batch).sum(), logits)[0]
     clamp_all = torch.autograd.grad(elr(logits, batch, clamp=1e-3)[0].sum(), logits)[0]
     assert torch.allclose(clamp_all, alone, atol=1e-15)  # p = (0.9998, 0.0001, 0.0001, 1e-8) lies beyond it everywhere
     assert not torch.allclose(torch.autograd.grad(elr(logits, batch, clamp=1e-9)[0].sum(), logits)[0], alone, atol=1e-5)
@@ -349,8 +354,8 @@ def test_under_mixup_targets_are_mixed_and_averages_see_the_samples_themselves()
     batch.partner = torch.from_numpy(np.stack([rng.permutation(B) for _ in range(K)]))
     batch.share = torch.from_numpy(rng.random(K))
     rates = {"strength": 2.0, "alpha": 0.6, "beta": 0.7, "gamma": 0.5}
-    values, rows = losses.label_mixture(logits, batch, **rates)
-    other, again = losses.label_mixture(logits, Batch(**{**vars(batch), "y": batch.y.gather(1, batch.partner)}), **rates)
+    values, rows = mixture.label_mixture(logits, batch, **rates)
+    other, again = mixture.label_mixture(logits, Batch(**{**vars(batch), "y": batch.y.gather(1, batch.partner)}), **rates)
     assert all(torch.equal(rows[name], again[name]) for name in rows)
     values = batch.share[:, None] * values + (1 - batch.share[:, None]) * other
     for k in range(K):
@@ -374,18 +379,18 @@ def test_a_sure_prediction_gives_finite_losses_and_gradients():
         uniform=torch.tensor([0.999999]),
     )
     for loss in (
-        partial(losses.label_mixture, strength=2.0, alpha=0.9, beta=0.7, gamma=0.5),
-        losses.forward_corrected,
-        partial(losses.contrastive, floor=1e-5),
-        losses.contrastive,
+        partial(mixture.label_mixture, strength=2.0, alpha=0.9, beta=0.7, gamma=0.5),
+        correction.forward_corrected,
+        partial(contrastive, floor=1e-5),
+        contrastive,
     ):
         values, _ = values_of(loss, logits, batch)
         (gradient,) = torch.autograd.grad(values.sum(), logits)
         assert torch.isfinite(values).all() and torch.isfinite(gradient).all()
 
 
-@pytest.mark.parametrize("loss", [partial(losses.mixmatch, unlabeled=1.0, views=1), partial(losses.consistent, prior=1.0),
-                                  partial(losses.joint, alpha=1.2, beta=0.8)])  # fmt: skip
+@pytest.mark.parametrize("loss", [partial(mixmatch, unlabeled=1.0, views=1), partial(consistent, prior=1.0),
+                                  partial(joint, alpha=1.2, beta=0.8)])  # fmt: skip
 def test_a_class_that_vanishes_in_single_precision_is_brought_back(loss):
     """Mean probabilities of about 1, e^-300, e^-300 and e^-300 / 2."""
     logits = torch.tensor([[300.0, 0, 0, -300.0], [300.0, 0, 0, 0]], requires_grad=True)
@@ -409,11 +414,11 @@ def test_the_reverse_cross_entropy_has_a_gradient_at_surely_wrong_predictions():
 def test_classes_are_drawn_by_inversion():
     prior = torch.tensor([0.25, 0.0, 0.5, 0.25])
     draws = torch.tensor([0.0, 0.2499, 0.25, 0.7499, 0.75, 0.99999])
-    assert losses.draw_classes(draws, prior).tolist() == [0, 0, 2, 2, 3, 3]
+    assert draw_classes(draws, prior).tolist() == [0, 0, 2, 2, 3, 3]
     # A prior in float32 may sum to less than 1; the largest draw must still give a class.
-    assert losses.draw_classes(torch.tensor([1 - 2**-53]).double(), torch.tensor([0.3, 0.3, 0.39999]))[0] == 2
+    assert draw_classes(torch.tensor([1 - 2**-53]).double(), torch.tensor([0.3, 0.3, 0.39999]))[0] == 2
     u = torch.from_numpy(np.random.default_rng(0).random(200_000))
-    shares = torch.bincount(losses.draw_classes(u, prior), minlength=4) / 200_000
+    shares = torch.bincount(draw_classes(u, prior), minlength=4) / 200_000
     assert torch.allclose(shares, prior, atol=4e-3)
 
 

@@ -19,7 +19,7 @@ from fnlkit.core import registry
 from fnlkit.federated import engines
 from fnlkit.federated.client.client import Client
 from fnlkit.federated.client.inputs import Augment, Inputs
-from fnlkit.federated.client.losses import cross_entropy, kept_cross_entropy, soft_cross_entropy
+from fnlkit.federated.client.losses.cross_entropy import cross_entropy, kept_cross_entropy, soft_cross_entropy
 from fnlkit.federated.client.network import Model, Network
 from fnlkit.federated.client.training import Fit
 from fnlkit.federated.engines.forward import FORMS

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fnlkit.artifacts.run import Run
-from fnlkit.federated.client.losses import cross_entropy
+from fnlkit.federated.client.losses.cross_entropy import cross_entropy
 from fnlkit.federated.client.training import Fit
 from fnlkit.federated.engines import stacked
 from fnlkit.federated.engines.descent import Descent

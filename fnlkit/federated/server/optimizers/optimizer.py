@@ -12,7 +12,7 @@ import torch
 from fnlkit.core import own
 from fnlkit.core.errors import InputError, WorkStopped
 from fnlkit.core.parameters import select_accepted
-from fnlkit.federated.client.losses import needs
+from fnlkit.federated.client.losses.parts import needs
 from fnlkit.federated.client.network import Model, Network
 from fnlkit.federated.client.training import Fit
 from fnlkit.federated.server.aggregation import mean, outvotes_nobody, smallest_cohort
