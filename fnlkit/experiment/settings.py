@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from typing import Literal
 
 from fnlkit.core import registry
@@ -23,6 +24,12 @@ _Path = str | os.PathLike[str]
 LEDGER = "Ledger of privacy spent over all runs. Default: next to the data set (train: with `privacy_key`); none: no ledger."
 
 
+# An option of each section of the help.
+_method, _local, _federation, _measurement, _protection, _run = (
+    partial(option, section=name) for name in ("Method", "Local training", "Federation", "Measurement", "Protection", "Run")
+)
+
+
 def _names(table):
     return ", ".join(table)
 
@@ -39,119 +46,76 @@ class Settings:
         If a value does not match the annotation.
     """
 
-    method: SpecText = option(
-        "fedavg", "Method that handles wrong labels during training; `fnlkit methods` lists all.", section="Method"
-    )
+    method: SpecText = _method("fedavg", "Method that handles wrong labels during training; `fnlkit methods` lists all.")
     _: KW_ONLY
-    loss: SpecText = option(
-        "ce", f"Loss of local training, if the method leaves it open: {_names(registry.LOSSES)}.", section="Method"
-    )
-    optimizer: SpecText = option("fedavg", f"Federated optimizer: {_names(registry.OPTIMIZERS)}.", section="Method")
-    aggregator: SpecText = option(
-        "mean", f"Aggregation of local models: {_names(registry.AGGREGATORS)}.", section="Method", rare=True
-    )
-    selector: SpecText = option("uniform", f"Client selection: {_names(registry.SELECTORS)}.", section="Method", rare=True)
-    model: SpecText = option(
-        "auto", f"Network: {_names(NETWORKS)}, or FILE.py:NAME. auto selects by the samples.", section="Method"
-    )
-    augment: SpecText = option(
+    loss: SpecText = _method("ce", f"Loss of local training, if the method leaves it open: {_names(registry.LOSSES)}.")
+    optimizer: SpecText = _method("fedavg", f"Federated optimizer: {_names(registry.OPTIMIZERS)}.")
+    aggregator: SpecText = _method("mean", f"Aggregation of local models: {_names(registry.AGGREGATORS)}.", rare=True)
+    selector: SpecText = _method("uniform", f"Client selection: {_names(registry.SELECTORS)}.", rare=True)
+    model: SpecText = _method("auto", f"Network: {_names(NETWORKS)}, or FILE.py:NAME. auto selects by the samples.")
+    augment: SpecText = _local(
         "auto",
         "Augmentation: none, or augment(pad=4, flip=true, cutout=16). auto crops and flips color images of 32 pixels or more.",
-        section="Local training",
         rare=True,
     )
-    mixup: NotNegative = option(
-        0.0,
-        "Alpha of mixup, if the method leaves it open; 0 disables it.",
-        section="Local training",
-        rare=True,
-    )
-    rounds: Count = option(50, "Communication rounds; fewer if a method visits more clients.", section="Federation")
-    fraction: PositiveShare = option(0.1, "Share of the clients that train in each round.", section="Federation")
-    epochs: Count = option(5, "Local epochs per round.", section="Local training")
-    batch_size: Count = option(10, "Batch size of local training.", section="Local training")
-    lr: Positive = option(0.03, "Learning rate of local training.", section="Local training")
-    momentum: Share = option(0.5, "Momentum of local SGD, from 0 to 1.", section="Local training")
-    weight_decay: NotNegative = option(0.0, "Weight decay of local training.", section="Local training", rare=True)
-    schedule: SpecText = option(
+    mixup: NotNegative = _local(0.0, "Alpha of mixup, if the method leaves it open; 0 disables it.", rare=True)
+    rounds: Count = _federation(50, "Communication rounds; fewer if a method visits more clients.")
+    fraction: PositiveShare = _federation(0.1, "Share of the clients that train in each round.")
+    epochs: Count = _local(5, "Local epochs per round.")
+    batch_size: Count = _local(10, "Batch size of local training.")
+    lr: Positive = _local(0.03, "Learning rate of local training.")
+    momentum: Share = _local(0.5, "Momentum of local SGD, from 0 to 1.")
+    weight_decay: NotNegative = _local(0.0, "Weight decay of local training.", rare=True)
+    schedule: SpecText = _local(
         "constant",
         f"Schedule of the learning rate over the rounds: {_names(registry.SCHEDULES)}; torch's definitions.",
-        section="Local training",
         rare=True,
     )
-    warmup_rounds: Natural = option(
-        0, "First rounds, in which the learning rate rises linearly to `lr`.", section="Local training", rare=True
+    warmup_rounds: Natural = _local(0, "First rounds, in which the learning rate rises linearly to `lr`.", rare=True)
+    decay: NotNegative = _local(
+        1.0, "Factor on the learning rate after each round, as `schedule` exponential(factor=...).", rare=True
     )
-    decay: NotNegative = option(
-        1.0,
-        "Factor on the learning rate after each round, as `schedule` exponential(factor=...).",
-        section="Local training",
-        rare=True,
-    )
-    clip: NotNegative = option(0.0, "Largest L2 norm of a gradient; 0 disables clipping.", section="Local training", rare=True)
-    standardize: Literal["auto", "always", "none"] = option(
+    clip: NotNegative = _local(0.0, "Largest L2 norm of a gradient; 0 disables clipping.", rare=True)
+    standardize: Literal["auto", "always", "none"] = _local(
         "auto",
         "Scale vectors by feature and images by channel, from sums that clients send once. auto leaves out networks with an "
         "embedding table.",
-        section="Local training",
         rare=True,
     )
-    client_optimizer: Literal["sgd", "adam"] = option("sgd", "Local optimizer.", section="Local training", rare=True)
-    eval_every: Count = option(1, "Evaluate every this many rounds.", section="Measurement", rare=True)
-    seed: Natural = option(0, "Seed of all random draws.", section="Federation")
-    measure: SpecText = option(
+    client_optimizer: Literal["sgd", "adam"] = _local("sgd", "Local optimizer.", rare=True)
+    eval_every: Count = _measurement(1, "Evaluate every this many rounds.", rare=True)
+    seed: Natural = _federation(0, "Seed of all random draws.")
+    measure: SpecText = _measurement(
         "auto",
         "Samples for evaluation. auto: the test set if there is one; holdout: only held-out samples with their noisy labels; "
         "FILE.py:NAME: the test set, also with your own measure.",
-        section="Measurement",
     )
-    select: SpecText = option(
+    select: SpecText = _measurement(
         "last",
         "Round of the model that the run keeps: last, or chosen without clean labels by best-holdout, nes or label-wave.",
-        section="Measurement",
     )
-    patience: Natural = option(
-        0,
-        "Stop this many evaluated rounds after the round that `select` chose; 0 never stops early.",
-        section="Measurement",
-        rare=True,
+    patience: Natural = _measurement(
+        0, "Stop this many evaluated rounds after the round that `select` chose; 0 never stops early.", rare=True
     )
-    warmup_head: Natural = option(
-        0,
-        "Rounds of fedavg that first train only the head of a pretrained network, on features (LP-FT).",
-        section="Local training",
-        rare=True,
+    warmup_head: Natural = _local(
+        0, "Rounds of fedavg that first train only the head of a pretrained network, on features (LP-FT).", rare=True
     )
-    warmup_lr: Positive = option(
-        0.03, "Learning rate of warmup_head; local steps are those of SGD.", section="Local training", rare=True
+    warmup_lr: Positive = _local(0.03, "Learning rate of warmup_head; local steps are those of SGD.", rare=True)
+    precision: Literal["fp32", "fp64", "tf32", "bf16"] = _local(
+        "fp32", "Number format of training; tf32 and bf16 are faster and less exact.", rare=True
     )
-    precision: Literal["fp32", "fp64", "tf32", "bf16"] = option(
-        "fp32",
-        "Number format of training; tf32 and bf16 are faster and less exact.",
-        section="Local training",
-        rare=True,
+    min_replies: Share = _federation(
+        0.5, "Smallest share of a cohort that must reply; with fewer, training stops. 0 never stops.", rare=True
     )
-    min_replies: Share = option(
-        0.5,
-        "Smallest share of a cohort that must reply; with fewer, training stops. 0 never stops.",
-        section="Federation",
-        rare=True,
-    )
-    max_update_ratio: NotNegative = option(
+    max_update_ratio: NotNegative = _federation(
         100.0,
         "Reject updates this many times as long as the median update and longer than the model; 0 rejects none.",
-        section="Federation",
         rare=True,
     )
-    protect: SpecText = option(
-        "none",
-        "Protection of updates: none, or secagg for real sites; see docs/privacy.md.",
-        section="Protection",
-        rare=True,
+    protect: SpecText = _protection(
+        "none", "Protection of updates: none, or secagg for real sites; see docs/privacy.md.", rare=True
     )
-    memorization: bool = option(
-        False, "Record the share of memorized wrong labels; requires true labels.", section="Measurement", rare=True
-    )
+    memorization: bool = _measurement(False, "Record the share of memorized wrong labels; requires true labels.", rare=True)
 
     def __post_init__(self):
         for name, fault in faults(type(self), vars(self)):
@@ -169,61 +133,49 @@ class TrainOptions(EngineOptions):
     `dataset` and `output` have the same option in several commands, which declare it.
     """
 
-    dataset: "_Path | Dataset | None" = option(None, section="Federation")
-    preset: str | None = option(
+    dataset: "_Path | Dataset | None" = _federation(None)
+    preset: str | None = _method(
         None,
         "Options of a paper, for example fedcorr/cifar10; options given here take precedence.",
-        section="Method",
         metavar="NAME",
         recipe=True,
     )
-    embeddings: "_Path | ArrayLike | None" = option(
+    embeddings: "_Path | ArrayLike | None" = _federation(
         None,
         "A backbone or a file of vectors, for methods that compare samples. Default: as `backbone`.",
-        section="Federation",
         rare=True,
         metavar="SPEC|FILE",
     )
-    backbone: SpecText = option(
+    backbone: SpecText = _method(
         "auto",
         "Pretrained network that encodes the samples: a spec, none, or auto: an installed one for photographs, texts and "
         "sounds, if neither `preset` nor `model` is given.",
-        section="Method",
         metavar="SPEC",
         recipe=True,
     )
-    checkpoint_every: Count = option(10, "Rounds between checkpoints.", section="Run", rare=True, recipe=True)
-    resume: "_Path | Run | None" = option(
-        None, "Continue this run; start a new one if the file does not exist.", section="Run", metavar="RUN"
-    )
-    accept_code_change: bool = option(
-        False, "Resume also if your own files changed; the run records both versions.", section="Run", rare=True
-    )
-    overwrite: bool = option(False, "Replace an unfinished run at `output`.", section="Run", rare=True)
-    ledger: _Path | None = option(None, LEDGER, section="Protection", rare=True, metavar="FILE")
-    privacy_key: _Path | None = option(
+    checkpoint_every: Count = _run(10, "Rounds between checkpoints.", rare=True, recipe=True)
+    resume: "_Path | Run | None" = _run(None, "Continue this run; start a new one if the file does not exist.", metavar="RUN")
+    accept_code_change: bool = _run(False, "Resume also if your own files changed; the run records both versions.", rare=True)
+    overwrite: bool = _run(False, "Replace an unfinished run at `output`.", rare=True)
+    ledger: _Path | None = _protection(None, LEDGER, rare=True, metavar="FILE")
+    privacy_key: _Path | None = _protection(
         None,
         "Secret key of privacy noise, to publish the output. Default: draws follow from `seed`.",
-        section="Protection",
         rare=True,
         metavar="FILE",
     )
-    metrics: _Path | None = option(
+    metrics: _Path | None = _measurement(
         None,
         "JSON lines with the numbers of each round. Default: RUN.metrics.jsonl next to `output`.",
-        section="Measurement",
         rare=True,
         metavar="FILE",
         output=True,
     )
-    log: str | tuple[str, ...] = option(
+    log: str | tuple[str, ...] = _measurement(
         (),
         "Also log the numbers of each round to tensorboard, wandb or mlflow, offline; several with commas.",
-        section="Measurement",
         rare=True,
         metavar="NAMES",
     )
-    fingerprint: str | None = option(
-        None, "Identity of a recipe's job, recorded in the run.", section="Run", rare=True, metavar="TEXT"
-    )
-    output: _Path | None = option(None, section="Run")
+    fingerprint: str | None = _run(None, "Identity of a recipe's job, recorded in the run.", rare=True, metavar="TEXT")
+    output: _Path | None = _run(None)

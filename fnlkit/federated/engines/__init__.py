@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fnlkit.core.errors import InputError, nearest
@@ -28,41 +29,22 @@ ENGINES = {
     "fused": "fnlkit.federated.engines.fused:Fused",
     "flower": "fnlkit.federated.engines.flower.engine:Flower",
 }
+_run = partial(option, section="Run", recipe=True)
 
 
 @dataclass(frozen=True, kw_only=True)
 class EngineOptions:
     """Options that choose the engine and its speed; results agree up to rounding."""
 
-    engine: str = option(
-        "auto", f"Engine that runs clients: auto, {', '.join(ENGINES)}.", section="Run", metavar="NAME", recipe=True
-    )
-    device: str = option(
-        "auto", "Device; auto uses a GPU if there is one.", section="Run", metavar="auto|cpu|cuda", recipe=True
-    )
-    workers: Natural = option(
-        0,
-        "Number of processes or threads; 0 uses all cores.",
-        section="Run",
-        rare=True,
-        recipe=True,
-        engines=("workers", "fused"),
-    )
-    at_once: Natural = option(
-        0,
-        "Clients that train at once; 0: as many as fit into memory.",
-        section="Run",
-        rare=True,
-        recipe=True,
-        engines=("stacked",),
-    )
-    client_timeout: NotNegative | None = option(
+    engine: str = _run("auto", f"Engine that runs clients: auto, {', '.join(ENGINES)}.", metavar="NAME")
+    device: str = _run("auto", "Device; auto uses a GPU if there is one.", metavar="auto|cpu|cuda")
+    workers: Natural = _run(0, "Number of processes or threads; 0 uses all cores.", rare=True, engines=("workers", "fused"))
+    at_once: Natural = _run(0, "Clients that train at once; 0: as many as fit into memory.", rare=True, engines=("stacked",))
+    client_timeout: NotNegative | None = _run(
         None,
         "Engine workers: seconds until a client is given to another process. Default: an hour; 0 waits forever.",
-        section="Run",
         rare=True,
         metavar="SECONDS",
-        recipe=True,
         engines=("workers", "flower"),
     )
 
