@@ -11,6 +11,7 @@ import click
 import numpy as np
 
 import fnlkit
+from fnlkit.artifacts.names import class_names
 from fnlkit.cli.plumbing import (
     Table,
     baseline_option,
@@ -120,7 +121,7 @@ def command(
         _show_many(result, baseline)
     else:
         run = result.runs[0]
-        names = run.meta.get("samples", {}).get("class_names") or list(map(str, range(run.meta["classes"])))
+        names = class_names(run.meta, run.meta["classes"])
         _show_one(rows[0], result.arrays, run, names, confusion)
     if not any(path == "-" for path in runs):
         suggest("report", *runs[:3], "-o", "report.html")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fnlkit.artifacts.names import class_names
 from fnlkit.artifacts.paths import display_path
 from fnlkit.audits.answers import Answers, answers_of, labels_of
 from fnlkit.audits.decisions import Decisions
@@ -204,7 +205,7 @@ def _cvat(text, source, federation):
         raise InputError(f"{source}: expected an export `CVAT for images`: <annotations> with <image>")
     by, of_task = _assignees(root)
     _refuse_renamed(images, source)
-    class_of = class_finder(federation.meta.get("class_names") or range(federation.classes))
+    class_of = class_finder(class_names(federation.meta, federation.classes))
     rows: list[tuple[str, str, dict[str, list[str]]]] = []
     automatic = 0
     for image in images:

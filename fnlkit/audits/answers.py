@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
+from fnlkit.artifacts.names import class_names
 from fnlkit.core.errors import InputError, list_names
 from fnlkit.datasets.dates import are_dates, read_times
 from fnlkit.datasets.identifiers import TOOLS, USUAL, Asked, find_samples, normal_name, samples_of
@@ -130,7 +131,7 @@ def labels_of(
     InputError
         If an answer is not a class, a sample is unknown, or an annotator gave two labels to a sample at the same time.
     """
-    names = list(map(str, federation.meta.get("class_names") or range(federation.classes)))
+    names = class_names(federation.meta, federation.classes)
     find = vote_finder(names)
     control = choose_control(answers, names, control)
     words = answers.controls[control]

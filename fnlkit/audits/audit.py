@@ -27,6 +27,7 @@ from fnlkit.audits.server.results import Names
 from fnlkit.audits.server.verdict import AGREES, UNKNOWN, WRONG
 from fnlkit.audits.site import judging, summaries
 from fnlkit.audits.site import private as noisy_site
+from fnlkit.audits.site.copies import Found
 from fnlkit.audits.site.samples import Samples
 from fnlkit.audits.suspects import find_reviewed
 from fnlkit.core.errors import InputError, list_names, nearest
@@ -282,14 +283,8 @@ def _describe_samples(sites, whole):
     reviews = {review.client: [describe_last(review.guarantee)] for review in read_guaranteed_reviews(whole)}
     entries = []
     for k, (site, unlabeled) in enumerate(zip(sites, whole.meta.get("client_unlabeled", [0] * len(whole)), strict=True)):
-        kept = site.kept
-        entries.append({
-            "copies": int(((kept["copy_of"] >= 0) & ~kept["near"]).sum()),
-            "near_copies": int(kept["near"].sum()),
-            "far": int(kept["far"].sum()),
-            "unlabeled": int(unlabeled),
-            "words": reviews.get(k, []),
-        })  # fmt: skip
+        found = Found(site.kept["copy_of"], site.kept["near"], site.kept["far"])
+        entries.append({**found.counts, "unlabeled": int(unlabeled), "words": reviews.get(k, [])})
     return entries
 
 

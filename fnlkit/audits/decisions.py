@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fnlkit.artifacts.names import class_names
 from fnlkit.artifacts.provenance import with_record
 from fnlkit.artifacts.records import to_json
 from fnlkit.artifacts.sheets import Sheet, unguard
@@ -272,7 +273,7 @@ def decide(
         drawn = decisions.rows[decisions.rows_suspect]
         wrong = decisions.positions[decisions.label != before[decisions.positions]]
         guarantee = make_guarantee(federation, decisions.client, decisions.design, decisions.strata[0], drawn, wrong)
-    names = federation.meta.get("class_names") or list(map(str, range(federation.classes)))
+    names = class_names(federation.meta, federation.classes)
     classes, pairs = by_class(federation, decisions, names)
     review = Review(
         client=decisions.client,

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fnlkit.artifacts.names import class_names
 from fnlkit.artifacts.sheets import Sheet
 from fnlkit.audits.reviews import read_applied_lists, read_reviews
 from fnlkit.audits.suspects import find_reviewed
@@ -155,7 +156,7 @@ def _identify_samples(federation, positions, owner):
 
 
 def _words(federation, labels):
-    return words(federation.meta.get("class_names") or list(map(str, range(federation.classes))), labels)
+    return words(class_names(federation.meta, federation.classes), labels)
 
 
 def _find_left_out(federation):

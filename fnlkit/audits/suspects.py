@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fnlkit.artifacts.federation import Federation
+from fnlkit.artifacts.names import class_names
 from fnlkit.audits.designs import Design, plan_design
 from fnlkit.audits.guarantees import draw_reviews
 from fnlkit.core.errors import InputError, list_names, nearest
@@ -182,7 +183,7 @@ def class_of(federation: Federation, name: str) -> int:
     ------
     InputError
     """
-    names = federation.meta.get("class_names") or list(map(str, range(federation.classes)))
+    names = class_names(federation.meta, federation.classes)
     if name not in names:
         raise InputError(
             f"{name}: is no class{nearest(name, names)}; the classes are {list_names(names)}", parameter="of_class"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fnlkit.artifacts import files
+from fnlkit.artifacts.names import class_names
 from fnlkit.artifacts.paths import display_path
 from fnlkit.audits.annotation_exports import is_export, read_answers
 from fnlkit.audits.answers import answers_of, is_answers, labels_of
@@ -99,11 +100,12 @@ def to_votes(
         form = f"{votes.dtype} {votes.shape}"
         raise InputError(f"`votes` is {form}; expected labels ({size:,}, A), one column per annotator")
     if votes.dtype.kind in "UOT":
-        find = _reader(federation)
+        names = class_names(federation.meta, federation.classes)
+        find = vote_finder(names)
         texts, place = np.unique(["" if each is None else str(each) for each in votes.reshape(-1)], return_inverse=True)
         classes = [find(text) for text in texts.tolist()]
         if None in classes:
-            raise InputError(f"`votes` has {str(texts[classes.index(None)])[:40]!r}; expected one of {_words(federation)}")
+            raise InputError(f"`votes` has {str(texts[classes.index(None)])[:40]!r}; expected one of {list_names(names)}")
         return np.array(classes, np.int64)[place].reshape(votes.shape), _numbers(votes)
     if votes.dtype.kind == "f":
         odd = votes[~np.isnan(votes) & ((votes != np.round(votes)) | (np.abs(votes) >= 2**53))]
@@ -119,14 +121,6 @@ def _numbers(votes):
     return [str(a) for a in range(votes.shape[1])]
 
 
-def _words(federation):
-    return list_names(federation.meta.get("class_names") or range(federation.classes))
-
-
-def _reader(federation) -> Callable[[str], int | None]:
-    return vote_finder(federation.meta.get("class_names") or range(federation.classes))
-
-
 def _frame(frame):
     """Convert a data frame to a Table; its index is the column ``index`` unless a column names the samples."""
     table = from_frame(frame, "`votes`", list(range(1, len(frame) + 1)))
@@ -138,7 +132,8 @@ def _frame(frame):
 def _of_table(table, federation, control, sample_column):
     if is_answers(table):
         return _of_answers(answers_of(table), federation, control, sample_column)
-    samples, find = samples_of(federation), _reader(federation)
+    samples, classes = samples_of(federation), class_names(federation.meta, federation.classes)
+    find = vote_finder(classes)
     texts = {name: table.texts(name) for name in table.columns}
     names = [name for name in texts if name != sample_column and not can_name(name, texts[name], samples)]
     if not names:
@@ -156,7 +151,7 @@ def _of_table(table, federation, control, sample_column):
                 continue
             if label is None:
                 word = texts[name][row][:80]
-                table.fail([row], f"vote of {name} is {word!r}; expected one of the classes {_words(federation)}")
+                table.fail([row], f"vote of {name} is {word!r}; expected one of the classes {list_names(classes)}")
             if votes[position, a] >= 0:
                 sample = federation.ids_of([position])[0]
                 table.fail([row], f"{name} has a vote on {sample!r} in an earlier row; one vote per sample and annotator")

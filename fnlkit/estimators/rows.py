@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from fnlkit.artifacts import large
+from fnlkit.artifacts.names import class_names
 from fnlkit.artifacts.paths import display_path
 from fnlkit.artifacts.stored import blocks
 from fnlkit.core.errors import InputError, list_names
@@ -161,7 +162,7 @@ def _columns(names, federation, source):
 
 def class_texts(federation: Federation) -> list[str]:
     """Name the classes (C,) by texts; by numbers if they have no names."""
-    return [str(name).strip() for name in federation.meta.get("class_names") or range(federation.classes)]
+    return [name.strip() for name in class_names(federation.meta, federation.classes)]
 
 
 def select_classes(values: Any, federation: Federation, source: str, say: Callable[[str], object] | None) -> Any:

@@ -106,8 +106,3 @@ class HiddenStream:
         from scipy.special import ndtri
 
         return ndtri(self.random(size))
-
-    def generator(self) -> np.random.Generator:
-        """Make a numpy Generator seeded with 256 bits of this stream, for draws that are never revealed individually."""
-        words = (self.random(16) * 2**16).astype(int).tolist()
-        return np.random.default_rng(words)

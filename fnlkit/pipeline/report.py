@@ -15,6 +15,7 @@ import numpy as np
 from jinja2 import Environment
 
 from fnlkit.artifacts.display import data_set, plain
+from fnlkit.artifacts.names import class_names
 from fnlkit.audits.page import thumbnail
 from fnlkit.core.errors import InputError
 from fnlkit.kernels.scores import client_levels
@@ -260,7 +261,7 @@ def suspects(run: Run, dataset: Dataset, most: int = SAMPLES) -> dict[str, objec
     chosen = held[labels[held] != given[held]]
     if score is not None:
         chosen = chosen[np.argsort(-np.asarray(score)[chosen], kind="stable")]
-    names = (run.meta.get("samples") or {}).get("class_names") or []
+    names = list(map(plain, class_names(run.meta, run.meta["classes"])))
     sure, lines = run.truth.get("estimate_confidence"), []
     for position in chosen[:most].tolist():
         line = {"sample": position, "given": _class(names, given[position]), "suggested": _class(names, labels[position])}
@@ -272,9 +273,7 @@ def suspects(run: Run, dataset: Dataset, most: int = SAMPLES) -> dict[str, objec
 
 
 def _class(names, label):
-    if label < 0:
-        return "no class"
-    return plain(names[label]) if len(names) > label else str(int(label))
+    return names[label] if label >= 0 else "no class"
 
 
 def _picture(dataset, position):

@@ -31,14 +31,14 @@ def compare_features(firsts: list[dict[str, np.ndarray]]) -> np.ndarray:
     """AUC (N,) with which a linear classifier recognizes each site by the features of the sums."""
     counts = np.stack([first["counts"] for first in firsts])
     sizes = np.array([first["sums"].shape[1] for first in firsts])
-    width = min(COMPARED, *sizes[sizes > 0]) if (sizes > 0).any() else 0
+    if not sizes.any():
+        return np.full(len(firsts), 0.5)
+    width = min(COMPARED, *sizes[sizes > 0])
     counts = np.where(sizes[:, None] > 0, counts, 0)
     means, within = np.zeros((len(firsts), 1, counts.shape[1], width)), np.zeros((len(firsts), 1, width, width))
-    for k in np.flatnonzero(sizes if width else sizes * 0):
+    for k in np.flatnonzero(sizes):
         means[k, 0] = firsts[k]["sums"][:, :width] / np.maximum(counts[k], 1)[:, None]
         within[k, 0] = within_classes(firsts[k])[:width, :width]
-    if not width:
-        return np.full(len(firsts), 0.5)
     return input_differences.compare_inputs({"class_means": means, "covariances": within}, counts, [[0]] * len(firsts))[:, 0]
 
 

@@ -39,7 +39,7 @@ class Found:
     copy_of: np.ndarray
     near: np.ndarray
     far: np.ndarray
-    neighbors: np.ndarray | None
+    neighbors: np.ndarray | None = None
 
     @property
     def counts(self) -> dict[str, int]:
@@ -111,7 +111,7 @@ def find_copies(
     copy_of = np.where(copy, first[inverse], -1)
     k, most = min(neighbors, len(distinct) - 1), min(max(neighbors, wanted), len(distinct) - 1)
     if k < 1 or len(distinct) > MOST_SEARCHED:
-        return Found(copy_of, near, far, None)
+        return Found(copy_of, near, far)
     spaces = spaces_of(samples, scale)
     points = spaces[0][distinct]
     away, near_rows, rows = nearest(points, most)

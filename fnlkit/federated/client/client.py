@@ -249,10 +249,6 @@ class ClientList(Sequence[Any]):
             )
         return self._made[k]
 
-    def made(self) -> list[Any]:
-        """Clients that are in memory."""
-        return list(self._made.values())
-
     def with_memory(self) -> list[Any]:
         """Clients with memory in addition to their labels, in ascending order."""
         return [client for _, client in sorted(self._made.items()) if client.rows or client.state]

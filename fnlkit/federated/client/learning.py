@@ -16,7 +16,8 @@ def learn_slack_compiled(
     """Learn the slack on a transition matrix, as `fnlkit.methods.t_revision.revise`."""
     estimated = client.state.setdefault("estimated", client.state["transition"].double())
     steps = epochs * -(-len(client) // batch_size)
-    logp, p, labels = _predict(client, model)
+    logp, labels = model(client.x).cpu().double().log_softmax(-1), client.y.cpu().numpy()
+    p = logp.exp().numpy()
     factor = None
     if correction == "reweight":
         own = logp[torch.arange(len(client)), torch.from_numpy(labels)].numpy()
@@ -27,9 +28,3 @@ def learn_slack_compiled(
     total = (estimated + client.state["slack"]).clamp_min(0)
     transition = total / total.sum(-1, keepdim=True).clamp_min(1e-12)
     client.state["transition"] = transition.to(client.state["transition"])
-
-
-def _predict(client, model):
-    """Predict log probabilities (n, C) and probabilities of a client's samples, and read their labels."""
-    logp = model(client.x).cpu().double().log_softmax(-1)
-    return logp, logp.exp().numpy(), client.y.cpu().numpy()

@@ -61,11 +61,8 @@ def moments_of_known(x: np.ndarray) -> Moments:
     x = np.asarray(x, np.float64)
     known = np.isfinite(x)
     count = known.sum(0)
-    if (count == len(x)).all():
-        _, total, squares = moments(x)
-    else:
-        total = np.where(known, x, 0.0).sum(0)
-        squares = np.where(known, (x - total / np.maximum(count, 1)) ** 2, 0.0).sum(0)
+    total = np.where(known, x, 0.0).sum(0)
+    squares = np.where(known, (x - total / np.maximum(count, 1)) ** 2, 0.0).sum(0)
     return Moments(*(np.where(count >= FEWEST, values, 0) for values in (count, total, squares)))
 
 

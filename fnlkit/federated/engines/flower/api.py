@@ -20,29 +20,6 @@ from flwr.serverapp import ServerApp
 
 from fnlkit.core.errors import WorkStopped
 
-__all__ = [
-    "Array",
-    "ArrayRecord",
-    "ClientApp",
-    "Code",
-    "ConfigRecord",
-    "Error",
-    "FitIns",
-    "FitRes",
-    "Message",
-    "RecordDict",
-    "ServerApp",
-    "Status",
-    "clientapp",
-    "fitres_to_recorddict",
-    "ndarrays_to_parameters",
-    "parameters_to_ndarrays",
-    "prepare",
-    "secagg_mod",
-    "secagg_workflow",
-    "superexec",
-]
-
 
 def secagg_mod() -> types.ModuleType:
     """Flower's module with a client's steps of secure aggregation."""

@@ -6,6 +6,7 @@ import re
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -44,17 +45,15 @@ class NodeObjects:
     accept: Callable[[int, dict[str, torch.Tensor]], dict[str, torch.Tensor]] = lambda number, reply: reply
     keep: Callable[[Client], object] | None = None
     resolve: Callable[[Any], Any] = unpack
-    _twin: list[Any] = field(default_factory=list)
     _empty: Network = field(default_factory=lambda: nothing().network)
 
     def network_for(self, weights: torch.Tensor) -> Network:
         """Build the network of a message; a message without weights has a network without weights."""
         return self.network if weights.numel() else self._empty
 
+    @cached_property
     def twin(self) -> Network:
-        if not self._twin:
-            self._twin.append(self.network.twin())
-        return self._twin[0]
+        return self.network.twin()
 
 
 def request(
@@ -152,7 +151,7 @@ def answer(node: NodeObjects, asked: dict[str, Any]) -> dict[str, list[list[Any]
     """
     with one_thread():
         steps = [node.resolve(step) for step in asked["steps"]]
-        twin = node.twin() if any(isinstance(s, Fit) and s.teacher for s in steps) else None
+        twin = node.twin if any(isinstance(s, Fit) and s.teacher for s in steps) else None
         return {"replies": [[visit[0], _visit(node, twin, asked, steps, *visit)] for visit in asked["visits"]]}
 
 
