@@ -10,6 +10,7 @@ from fnlkit.estimators.judgment import Judgment, sums, transitions
 from fnlkit.evidence.gaussian import gaussian_head
 from fnlkit.evidence.linear import Head, Scaling
 from fnlkit.experiment.solved import Session, compute_head
+from fnlkit.federated.client.scaling import moments, pool_moments
 from fnlkit.kernels.streams import stream
 from fnlkit.methods.fedsums import SHRINKAGE
 
@@ -33,7 +34,10 @@ def fedsums(evidence: "EstimatorInputs") -> Judgment:
     """
     evidence.refuse("fedsums", probabilities="write `embeddings`", run="write `embeddings`")
     vectors = np.asarray(evidence.embed(), np.float32)
-    session = Session(evidence.offsets, np.arange(len(vectors)), evidence.labels, evidence.classes, vectors, Scaling(False))
+    # The method takes inputs of a very small deviation as constant, and vectors can have any unit.
+    mean, std = pool_moments(moments(part) for part in np.split(vectors, evidence.offsets[1:-1]) if len(part))
+    scaling = Scaling(False, tuple(mean.tolist()), tuple(std.tolist()))
+    session = Session(evidence.offsets, np.arange(len(vectors)), evidence.labels, evidence.classes, vectors, scaling)
     compute_head("fedsums", session, Head())
     q = np.concatenate([block.rows["inferred"] for block in session.blocks]).astype(np.float64)
     guess, rows = q.argmax(1), np.arange(len(q))

@@ -1,5 +1,6 @@
 """Gaussian classifier with one covariance, from counts, class sums and second moments of features."""
 
+import contextlib
 from math import isqrt
 
 import numpy as np
@@ -65,16 +66,27 @@ def gaussian_head(counts: np.ndarray, sums: np.ndarray, moments: np.ndarray, rid
     Raises
     ------
     InputError
-        If the covariance is not positive definite: the sums do not belong to the same samples.
+        If the covariance has clearly negative eigenvalues: the sums do not belong to the same samples.
     """
     number, means, covariance = within_classes(counts, sums, moments, ridge, prior=prior)
-    try:
-        np.linalg.cholesky(covariance)
-    except np.linalg.LinAlgError:
-        raise InputError("the covariance of the clients' features is not positive definite; increase `ridge`") from None
+    covariance = _positive_definite(covariance, float(np.trace(moments)) / max(float(np.sum(counts)), 1e-9))
     weights = np.linalg.solve(covariance, means.T)
     shares = np.maximum(number, 1e-9) / max(float(np.sum(number)), 1e-9)
     return np.concatenate([weights, (np.log(shares) - 0.5 * (means.T * weights).sum(0))[None]])
+
+
+def _positive_definite(covariance, square):
+    """Raise the smallest eigenvalues (D, D) of a covariance where rounding of the sums made it singular or indefinite.
+
+    `square` is the mean squared length of the samples, which the rounding is proportional to.
+    """
+    with contextlib.suppress(np.linalg.LinAlgError):
+        np.linalg.cholesky(covariance)
+        return covariance
+    values, axes = np.linalg.eigh(covariance) if np.isfinite(covariance).all() else ([-np.inf], None)
+    if values[0] < -LEAST * square:
+        raise InputError("the covariance of the clients' features is not positive definite: their sums contradict each other")
+    return (axes * np.maximum(values, LEAST * square / len(values))) @ axes.T
 
 
 def discriminant(

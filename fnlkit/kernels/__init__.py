@@ -44,3 +44,7 @@ if TYPE_CHECKING:
     from fnlkit.kernels.voting import knn_vote as knn_vote
 
 __getattr__ = attach(__name__, {name: f"{__name__}.{module}" for name, module in _HOME.items()})
+
+
+def __dir__():
+    return __all__

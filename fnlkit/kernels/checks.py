@@ -19,8 +19,11 @@ def array(value: ArrayLike, name: str, dtype: DTypeLike | None = None) -> np.nda
     ------
     InputError
         For a tensor that numpy cannot read: with gradient, in bfloat16, or on a GPU; for sequences of unequal lengths; with
-        `dtype`, for texts and complex numbers.
+        `dtype`, for texts and complex numbers; for an array with masked entries, whose mask would be ignored.
     """
+    mask = getattr(value, "mask", None)  # a method of pandas objects
+    if isinstance(mask, np.ndarray) and mask.any():
+        raise InputError(f"`{name}` has masked entries, which would be used; leave these rows out, or pass `{name}.data`")
     try:
         values = np.asarray(value)
         if dtype is None or values.dtype.kind in "biuf":

@@ -25,6 +25,16 @@ def federation(digits, clients, model="clients(rho=0.6, tau=0.2)"):
     return noise.inject(partitioning.federation(digits, clients=clients, seed=0), model, seed=0)
 
 
+@pytest.mark.parametrize(("factor", "mean"), [(1e-5, 0.0), (0.002, 51.5), (1.0, 20_000.0)])
+def test_units_do_not_change_what_fedsums_finds(factor, mean):
+    rng = np.random.default_rng(0)
+    true, wrong = rng.integers(0, 3, 300), rng.random(300) < 0.3
+    x = 2 * np.eye(3)[true] + 0.5 * rng.normal(size=(300, 3))
+    plain = Federation("x", 3, np.array([0, 100, 300]), np.arange(300), np.where(wrong, (true + 1) % 3, true))
+    found = estimate(plain, None, "fedsums", embeddings=mean + factor * x)["estimate_flagged"]
+    assert (found == wrong).mean() > 0.97
+
+
 @pytest.mark.parametrize(("clients", "fraction"), [(1, 1.0), (5, 1.0), (10, 1.0), (20, 0.5), (100, 0.2), (1000, 0.2)])
 def test_a_warm_up_takes_every_client_when_they_are_few(clients, fraction):
     assert warm_up_of(clients)["fraction"] == fraction

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+import fnlkit.cleanlab
 from fnlkit import kernels
 from fnlkit.kernels.annotator import fit_annotator
 from fnlkit.kernels.dimensionality import lid_scores
@@ -374,6 +375,16 @@ def test_matrices_whose_rows_are_no_probabilities_are_refused():
         for call in (kernels.invert_transition, lambda T: kernels.invert_transition(T, ridge=1e-3),
                      lambda T: kernels.apply_inverse(T, [0.2, 0.3, 0.5])):  # fmt: skip
             refuse_call("`T`", call, np.stack([T, wrong])[1])
+
+
+def test_masked_entries_are_refused():
+    labels = np.ma.array([0, 1], mask=[True, False])
+    for call in (
+        lambda: kernels.class_thresholds(np.eye(2), labels),
+        lambda: fnlkit.cleanlab.filter.find_label_issues(labels, np.eye(2)),
+    ):
+        refuse_call("`labels` has masked entries", call)
+    assert set(dir(kernels)) >= {"class_thresholds", "lid"}
 
 
 @pytest.mark.parametrize("form", [lambda t: t.requires_grad_(), lambda t: t.bfloat16()])

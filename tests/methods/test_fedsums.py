@@ -194,6 +194,17 @@ def test_a_feature_that_is_the_label_and_few_samples_leave_the_head_finite():
         assert np.isfinite(head).all()
 
 
+def test_fourier_features_of_a_label_and_a_damaged_row_leave_the_head_finite(tmp_path):
+    """Rounding of the sums in float32 makes the covariance indefinite."""
+    y, rng = np.random.default_rng(0).integers(0, 3, 1000), np.random.default_rng(1)
+    damaged = 2 * np.eye(3)[y] + rng.normal(size=(1000, 3))
+    damaged[0] = 1e5
+    for x, least in ((y[:, None].astype(float), 1.0), (np.eye(3)[y], 1.0), (damaged, 0.0)):
+        np.savez(tmp_path / "x.npz", x_train=x, y_train=y, x_test=x[:200], y_test=y[:200], site_train=np.arange(1000) % 4)
+        run = fnlkit.train(fnlkit.partition(str(tmp_path / "x.npz"), "sites", holdout=0, say=None), "fedsums", say=None)
+        assert run.weights.isfinite().all() and run.history[-1]["agreement"] >= least
+
+
 STEPS = ["reply_products", "infer_labels", "reply_gradients"]
 STEPS += [pytest.param(step, marks=pytest.mark.slow) for step in ("project_samples", "reply_likelihoods")]
 
