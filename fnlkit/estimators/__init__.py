@@ -127,8 +127,8 @@ def run_estimator(
     -------
     arrays : dict of str to ndarray
     facts : dict
-        estimator, form. The federated form adds ``sent``, {name: {"bytes", "what"}} for data sent by clients, and
-        ``bytes_down`` for data received by clients.
+        estimator, form; ``training``, the settings of the networks, if any were trained. The federated form adds ``sent``,
+        {name: {"bytes", "what"}} for data sent by clients, and ``bytes_down`` for data received by clients.
     """
     import numpy as np
 
@@ -149,6 +149,8 @@ def run_estimator(
     if not hasattr(judgment, "arrays"):
         raise InputError(f"estimator {spec.name!r} returned {type(judgment).__name__}; expected a Judgment")
     facts: dict[str, Any] = {"estimator": str(spec), "form": "federated" if evidence.federated else "pooled"}
+    if evidence.training:
+        facts["training"] = evidence.training
     if evidence.federated:
         from fnlkit.estimators.federated import describe_traffic
 

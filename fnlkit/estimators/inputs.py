@@ -58,6 +58,8 @@ class EstimatorInputs:
         Whether all evidence is computed at the clients (fnlkit.estimators.federated).
     chosen : bool
         Whether the user chose an option of a training.
+    training : dict of str to value
+        Settings of the networks that were trained; empty if none was.
     traffic : fnlkit.artifacts.exchange.Traffic
         Data exchanged between clients and server so far.
     name : str
@@ -93,6 +95,7 @@ class EstimatorInputs:
         self._probabilities = options.probabilities
         self._checked, self._scale = False, None
         self.federated = options.form == "federated"
+        self.training: dict[str, Any] = {}
         self.traffic = Traffic()
         self.replies = []
         self.sends = None

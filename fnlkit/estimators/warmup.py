@@ -92,8 +92,10 @@ def train_warmup(
         If training diverged, because a diverged model gives no estimate, or if a given run has several networks.
     """
     settings = replace(settings_of(evidence), method=str(method))
+    evidence.training = warm_up_of(len(evidence.federation), evidence.warm_up, evidence.name)
     if rounds is not None:
         settings = replace(settings, rounds=rounds)
+        evidence.training["rounds"] = rounds
     federation = federation or evidence.federation
     options = {"engine": evidence.engine, "device": evidence.device, "scale": evidence.image_scale()}
     experiment = Experiment(federation, evidence.dataset, settings, **options)

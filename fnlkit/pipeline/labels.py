@@ -18,7 +18,7 @@ from fnlkit.datasets.groups import with_groups
 from fnlkit.datasets.loading import to_dataset
 from fnlkit.datasets.manifest import is_manifest, with_options
 from fnlkit.encoders.features import choose_head
-from fnlkit.estimators import EstimateOptions, run_estimator, warm_up_of
+from fnlkit.estimators import EstimateOptions, run_estimator
 from fnlkit.estimators.judgment import add_judgment
 from fnlkit.experiment.settings import Settings
 from fnlkit.pipeline.inputs import FilePath, Labels, Samples, Say, is_path, name_source, print_note, read_inputs
@@ -343,5 +343,5 @@ def estimate_noise(federation: Labels, estimator: str = "knn", **options: Any) -
         groups=given.groups,
         **{entry.name: getattr(chosen, entry.name) for entry in fields(EstimateOptions)} | inputs,
     )
-    training = warm_up_of(len(given.federation) or 1, warm_up, parse(str(estimator)).name)
-    return add_judgment(given.federation, arrays, relabel=chosen.relabel, provenance=record(**training), facts=facts)
+    entry = record(**facts.pop("training", {}))
+    return add_judgment(given.federation, arrays, relabel=chosen.relabel, provenance=entry, facts=facts)

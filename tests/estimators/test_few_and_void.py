@@ -208,7 +208,9 @@ def test_unknown_options_and_forms_are_refused(call):
 def test_keywords_that_are_no_options_are_settings_of_the_warm_up():
     """The provenance names the settings of the training; `seed` is an option and no such setting."""
     fed = fnlkit.inject_noise(fnlkit.partition("digits", clients=4), "symmetric(eta=0.4)")
-    judged = fnlkit.estimate_noise(fed, "knn(k=10)", say=None, seed=3, rounds=2, warm_up={"lr": 0.5})
+    judged = fnlkit.estimate_noise(fed, "loss", say=None, seed=3, rounds=2, warm_up={"lr": 0.5})
     parameters = judged.meta["provenance"][-1]["parameters"]
     assert (parameters["rounds"], parameters["lr"]) == (2, 0.5) and judged.meta["provenance"][-1]["seed"] == 3
+    for name in ("knn(k=10)", "confident"):  # no network is trained
+        assert "rounds" not in fnlkit.estimate_noise(fed, name, say=None).meta["provenance"][-1]["parameters"]
     refuse_call("`epoch`", fnlkit.estimate_noise, fed, "knn(k=10)", say=None, epoch=3)
