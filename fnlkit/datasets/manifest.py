@@ -52,6 +52,8 @@ if TYPE_CHECKING:
 # Options for reading the files, and options that are lists of columns.
 _READING = {"missing": "", "task": "", "size": 0, "crop": False, "window": "", "pixels": "", "seconds": 0.0, "layout": "",
             "skip_damaged": False}  # fmt: skip
+# Largest share of rows that equal another one apart from a column, for which equal rows are copies.
+MOST_COPIES = 0.1
 _LISTS = ("categorical", "ordinal", "text", "numbers", "date", "drop")
 SPLITS = {"train": "train", "training": "train", "test": "test", "testing": "test"}
 
@@ -278,13 +280,19 @@ class Manifest:
         chosen = {
             name for option in ("categorical", "ordinal", "text", "numbers", "date") for name in self.lists.get(option, ())
         }
-        table, left_out = self.table.once(), {}
-        sites = table.texts(self.roles["site"]) if "site" in self.roles else None
-        for name in self.features:
-            values = table.numbers(name)[0]
-            if name not in chosen and (kind := reason_to_leave_out(name, table.raw(name), values, sites)):
+        left_out, once = {}, self.table.chosen(np.flatnonzero(~self.table.repeated()))
+        for name in (column for column in self.features if column not in chosen):
+            kind = self._reason_to_leave_out(name, self.table)
+            # Copies hide that a column identifies rows.  Equal rows are copies if the other columns, too, tell the rows apart.
+            if not kind and len(once.rows) < len(self.table.rows) and self.table.repeated(without=name).mean() <= MOST_COPIES:
+                kind = self._reason_to_leave_out(name, once)
+            if kind:
                 left_out[name] = kind
         return left_out
+
+    def _reason_to_leave_out(self, name, table):
+        sites = table.texts(self.roles["site"]) if "site" in self.roles else None
+        return reason_to_leave_out(name, table.raw(name), table.numbers(name)[0], sites)
 
     def texts(self, role: str) -> list[str] | None:
         """Read the cells of the column with a role, or None if there is no such column; paths as they are written."""

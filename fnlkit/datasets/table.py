@@ -103,11 +103,11 @@ class Table:
         columns = {n: [v[i] for i in rows] if isinstance(v, list) else v[rows] for n, v in columns.items()}
         return Table(self.source, columns, [self.rows[i] for i in rows], self.comma, self.notes, self.orders)
 
-    def once(self) -> Table:
-        """Select the first of equal rows."""
+    def repeated(self, without: str | None = None) -> np.ndarray:
+        """Mark the rows (n,) that equal an earlier row, if `without` is given apart from this column."""
         import pandas
 
-        return self.chosen(np.flatnonzero(~pandas.DataFrame(self.columns).duplicated()))
+        return pandas.DataFrame(self.columns).drop(columns=[without] if without else []).duplicated().to_numpy()
 
     def find_columns(self, *names: str) -> list[str]:
         """Find the columns with one of these names; ignore case, and treat " " as "_"."""

@@ -91,6 +91,16 @@ def test_repeated_rows_do_not_make_an_identifier_a_feature(tmp_path):
     assert datasets.load(write_table(tmp_path / "table.csv", twice)).left_out == {"nr": "row numbers"}
 
 
+@pytest.mark.parametrize("draws", [RNG.integers(1, 121, 400), RNG.integers(0, 20_000, 400)])
+def test_a_column_stays_a_feature_if_the_others_follow_from_it(tmp_path, draws):
+    """The rows repeat because they have few columns: the values differ in all rows that are no copies."""
+    for column, texts in ((draws, draws), ([f"c{i}" for i in draws % 60], draws % 60)):
+        cells = {"code": column, "name": [f"region {i % 40}" for i in texts], "label": np.where(texts % 7 > 3, "a", "b")}
+        for names in (("code", "label"), ("code", "name", "label")):
+            path = write_table(tmp_path / f"{len(names)}.csv", {name: cells[name] for name in names})
+            assert "code" not in datasets.load(path).left_out
+
+
 def test_forms_and_parts_of_dates():
     assert read_date("05/01/2024", "day-month-year").isoformat() == "2024-01-05"
     assert read_date("2024-02-30", "year-month-day") is None and read_date("5 Mayo 2024", "day name year").month == 5
