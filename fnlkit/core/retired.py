@@ -13,6 +13,21 @@ _OF_FLOWER = f"write {_FLOWER_HOME} flwr {{}}; docs/deployment.md has the comman
 _AUDIT = "the task estimate was removed; an audit estimates levels and finds suspects"
 _NO_TRAINING = "audits train no model"
 _LATEX = "write --json, or --latex"
+# File of each loss that could be imported from the package of all losses.
+_LOSSES = {
+    "adjusted": "adjusted_distilled label_learning logit_adjusted partly_distilled",
+    "centroids": "near_centroids",
+    "consistency": "self_regularized",
+    "contrastive": "draw_classes",
+    "correction": "forward_corrected importance_reweighted",
+    "cross_entropy": "kept_cross_entropy smoothed_cross_entropy soft_cross_entropy",
+    "distillation": "embedding_distilled logit_distilled",
+    "exchange": "exchanged",
+    "filtered": "consistent",
+    "mixture": "label_mixture remember_predictions",
+    "parts": "needs suits",
+    "refurbish": "joint refurbished",
+}
 # Kind -> name -> what to do instead. Kinds of components are those of their registries: method, loss, estimator, ...
 RETIRED: dict[str, dict[str, str]] = {
     # "sites log": a command, as written after `fnlkit`.
@@ -83,6 +98,11 @@ RETIRED: dict[str, dict[str, str]] = {
     # "fnlkit.NAME": a public name of a package whose names are imported at first use (fnlkit.core.lazy).
     "name": {
         **dict.fromkeys(("fnlkit.Datalab", "fnlkit.datalab", "fnlkit.dataset"), _OF_CLEANLAB),
+        **{
+            f"fnlkit.federated.client.losses.{name}": f"import it from fnlkit.federated.client.losses.{file}"
+            for file, names in _LOSSES.items()
+            for name in names.split()
+        },
     },
 }
 

@@ -172,6 +172,10 @@ def test_a_users_file_that_imports_a_moved_module_is_told_its_new_name(module, t
 def test_names_that_exist_are_not_retired():
     assert not set(RETIRED["name"]) & {f"fnlkit.{name}" for name in fnlkit.__all__}
     assert all(text and "\n" not in text for names in RETIRED.values() for text in names.values())
+    losses = {name: text for name, text in RETIRED["name"].items() if ".losses." in name}
+    assert losses and all(
+        hasattr(importlib.import_module(text.split()[-1]), name.split(".")[-1]) for name, text in losses.items()
+    )
 
 
 # ---- a command writes over none of its input files, and two outputs are two files

@@ -32,4 +32,12 @@ The names for ``--loss`` are in fnlkit/core/registry.py.  Losses of methods:
     ==========================  ===========================================================  ===============================
 """
 
+from fnlkit.core.lazy import attach
+
+# The names of these three are also those of their files.
+from fnlkit.federated.client.losses.contrastive import contrastive as contrastive
+from fnlkit.federated.client.losses.cross_entropy import cross_entropy as cross_entropy
+from fnlkit.federated.client.losses.mixmatch import mixmatch as mixmatch
 from fnlkit.federated.client.losses.parts import reads as reads
+
+__getattr__ = attach(__name__, {})
