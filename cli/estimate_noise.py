@@ -76,7 +76,7 @@ def command(
     chosen = {name: v for name, v in options.items() if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT}
     terminal, notes = console(), []
 
-    with bar("warm-up") as progress:
+    with bar("estimate") as progress:
         chosen |= {"relabel": applied == "relabel", "say": lambda text: notes.append(name_options(text)), "progress": progress}
         judged = fnlkit.estimate_noise(file, estimator, **chosen)
     facts = compare(judged)

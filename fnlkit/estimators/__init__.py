@@ -127,7 +127,7 @@ def run_estimator(
     -------
     arrays : dict of str to ndarray
     facts : dict
-        estimator, form; ``training``, the settings of the networks, if any were trained. The federated form adds ``sent``,
+        estimator, form; ``training``, the settings of the models, if any were trained. The federated form adds ``sent``,
         {name: {"bytes", "what"}} for data sent by clients, and ``bytes_down`` for data received by clients.
     """
     import numpy as np

@@ -57,7 +57,7 @@ def confident(
     ----------
     evidence : fnlkit.estimators.inputs.EstimatorInputs
         Uses given probabilities or a given run; otherwise predicts each fold by a model of the others: a head of `fedsums`,
-        or a network if an option of a training is given or samples are large images (docs/estimators.md).
+        or a network if an option of a training is given or samples are large images (fnlkit.estimators.folds).
     folds : int >= 2
         Each part is predicted by a model trained on the others.
     by : "client" or "sample"

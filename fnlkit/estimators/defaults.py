@@ -49,8 +49,8 @@ class EstimateOptions:
     warm_up : dict, optional
         Fields of fnlkit.experiment.Settings for estimators that train a model. Default: the defaults of Settings with the
         changes in `fnlkit.estimators.WARM_UP`; 25 rounds for ``lid`` and ``energy``; at least 10 clients train in each round.
-        ``confident`` and ``em`` train networks if a field or an engine is given, or if samples are no vectors and have more
-        than 256 values; otherwise they compute heads of ``fedsums``, without torch.
+        ``confident`` and ``em`` train networks if a field, an engine or a device is given, and for large images
+        (fnlkit.estimators.folds.heads_predict); otherwise they compute heads of ``fedsums``.
     engine, device : str
         As in fnlkit.experiment.Experiment.
     say : callable(str), optional

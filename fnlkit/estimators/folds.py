@@ -64,7 +64,11 @@ def without(federation: Federation, left_out: np.ndarray) -> Federation:
 
 
 def heads_predict(evidence: Any) -> bool:
-    """Whether heads predict the folds: no option of a training is given, and the samples are vectors or small images."""
+    """Whether heads predict the folds: no option of a training is given, and a head is cheap and learns the data.
+
+    These are vectors, samples encoded by a backbone, and images of at most 256 values if there are at most 100,000; all with
+    at most `MOST_INPUTS` values.
+    """
     data = evidence.dataset
     readable = data.kind in ("vector", "image") and data.x_train.dtype != object
     small = data.features is not None or data.kind == "vector" or has_few_inputs(data, len(evidence.labels))
@@ -73,6 +77,7 @@ def heads_predict(evidence: Any) -> bool:
 
 def solve_heads(evidence: Any, fold: np.ndarray) -> Iterator[tuple[np.ndarray, Head, Scaling]]:
     """Solve a head for each fold (m,) from the sums of all clients without it: (mask (m,) of the fold, head, scaling)."""
+    evidence.training = {"method": "fedsums"}
     data, numbers = evidence.dataset, np.unique(fold)  # a fold can consist of clients without samples
     cosines = COSINES if data.features is None and has_few_inputs(data, len(fold)) else 0
     for done, number in enumerate(numbers, 1):

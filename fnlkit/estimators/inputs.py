@@ -57,9 +57,9 @@ class EstimatorInputs:
     federated : bool
         Whether all evidence is computed at the clients (fnlkit.estimators.federated).
     chosen : bool
-        Whether the user chose an option of a training.
+        Whether the user chose an option of a training, an engine or a device.
     training : dict of str to value
-        Settings of the networks that were trained; empty if none was.
+        Settings of the models of the estimate; empty if none was trained.
     traffic : fnlkit.artifacts.exchange.Traffic
         Data exchanged between clients and server so far.
     name : str
@@ -85,7 +85,7 @@ class EstimatorInputs:
         self.apart = np.zeros(len(self.labels), bool) if apart is None else np.asarray(apart, bool)
         self.run = options.run
         self.warm_up = options.warm_up
-        self.chosen = bool(options.warm_up) or options.engine != "auto"
+        self.chosen = bool(options.warm_up) or (options.engine, options.device) != ("auto", "auto")
         self.engine = options.engine
         self.device = options.device
         self.say = options.say or (lambda text: None)
@@ -152,7 +152,7 @@ class EstimatorInputs:
         return self._scale
 
     def count_moments(self, clients: int, features: int) -> None:
-        """Add the traffic of clients that send their means and deviations and receive those of all clients."""
+        """Add the traffic of clients that send numbers, sums and sums of squares of features, and receive a scale."""
         up, down = statistics_bytes(clients, features)
         self.traffic.received("moments", up)
         self.traffic.broadcast(down)

@@ -16,6 +16,7 @@ from fnlkit.estimators.inputs import EstimatorInputs
 from fnlkit.estimators.judgment import add_judgment, compare
 from fnlkit.experiment import Experiment, Settings
 from fnlkit.kernels.scores import auc
+from fnlkit.methods.fedsums import SENDS
 from fnlkit.simulate import noise, partitioning
 from tests.commands import fnlkit, refuse_call, succeed
 
@@ -222,8 +223,16 @@ def test_heads_give_the_same_numbers_in_both_forms_and_send_sums(spec, of, vecto
     for form in ("pooled", "federated"):
         arrays[form], facts[form] = run_estimator(*(vectors if of == "vectors" else world()), spec, form=form)
     same(arrays["pooled"], arrays["federated"])
-    sent = facts["federated"]["sent"]
-    assert "update" not in sent and "a single reply reveals samples" in sent["head_wide_products"]["what"]
+    sent, names = facts["federated"]["sent"], {f"head_{name}" for name in SENDS}
+    assert facts["pooled"]["training"] == {"method": "fedsums"}
+    assert (
+        names <= sent.keys() <= names | declaration(find(parse(spec).name, ESTIMATORS, "estimator")).sends.keys() | {"moments"}
+    )
+    assert all("a single reply reveals samples" in sent[name]["what"] for name in names)
+    if of == "vectors":  # clients that keep samples, over all folds
+        replies = {"em": 12, "em(by=sample, folds=2)": 8, "confident": 12}.get(spec, 4)
+        assert sent["moments"]["bytes"] == replies * (8 + 16 * 4)
+        assert sent["head_wide_products"]["bytes"] == replies * 8 * (5 * 6 // 2 + 305 * 306 // 2)
 
 
 def test_an_option_of_a_training_an_engine_or_a_large_image_trains_networks(vectors):
@@ -233,7 +242,7 @@ def test_an_option_of_a_training_an_engine_or_a_large_image_trains_networks(vect
     wide = replace(data, samples=lambda: (np.zeros((120, 2049), np.float32), data.x_test))
     known = [folds.heads_predict(EstimatorInputs(federation, each)) for each in (data, large, wide)]
     assert known == [True, False, False]
-    for options in ({"warm_up": {"model": "auto"}}, {"engine": "sequential"}):
+    for options in ({"warm_up": {"model": "auto"}}, {"engine": "sequential"}, {"device": "cpu"}):
         assert not folds.heads_predict(EstimatorInputs(federation, data, **options))
 
 
