@@ -1,7 +1,5 @@
 """The command `fnlkit`; each verb is a module that is imported when it is called."""
 
-from __future__ import annotations
-
 import atexit
 import importlib
 import logging

@@ -1,21 +1,16 @@
 """Facts of an artifact, and tables of these facts."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fnlkit.artifacts import files, large, paths
 from fnlkit.artifacts.federation import Federation
+from fnlkit.artifacts.files import Artifact
 from fnlkit.cli import tables
 from fnlkit.cli.terminal import Table, out_console, printable
 from fnlkit.core.errors import InputError, list_names
 from fnlkit.results.conventions import conventions_line
 from fnlkit.simulate.noise import summary
-
-if TYPE_CHECKING:
-    from fnlkit.artifacts.files import Artifact
-
 
 _NAMES = 20  # items of a list that are shown
 

@@ -1,7 +1,5 @@
 """`fnlkit audit`: find sites with wrong labels."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

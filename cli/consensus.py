@@ -1,7 +1,5 @@
 """`fnlkit consensus`: combine the votes of several annotators."""
 
-from __future__ import annotations
-
 import json
 from typing import Any, cast
 

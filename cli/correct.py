@@ -1,7 +1,5 @@
 """`fnlkit correct`: apply suggested labels without a review."""
 
-from __future__ import annotations
-
 import click
 from click.core import ParameterSource
 

@@ -1,7 +1,5 @@
 """`fnlkit data`: list, download and describe data sets."""
 
-from __future__ import annotations
-
 import json
 import sys
 from typing import Any

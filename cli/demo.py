@@ -1,7 +1,5 @@
 """`fnlkit demo`: audit a small federation with wrong labels and train on it."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 

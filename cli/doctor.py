@@ -1,7 +1,5 @@
 """`fnlkit doctor`: check the installation."""
 
-from __future__ import annotations
-
 import json
 import sys
 

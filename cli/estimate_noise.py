@@ -1,7 +1,5 @@
 """`fnlkit estimate-noise`: estimate wrong labels of a federation."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`fnlkit evaluate`: evaluate runs."""
 
-from __future__ import annotations
-
 import json
 import sys
 from dataclasses import replace

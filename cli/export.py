@@ -1,7 +1,5 @@
 """`fnlkit export`: write a model for other programs."""
 
-from __future__ import annotations
-
 import click
 
 import fnlkit

@@ -1,7 +1,5 @@
 """`fnlkit flower-app`: write a project for real sites."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import click

@@ -1,7 +1,5 @@
 """Groups of commands, which know the commands of earlier versions, and the context in which a command runs."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from itertools import zip_longest

@@ -1,7 +1,5 @@
 """`fnlkit info`: print the content of a file of fnlkit."""
 
-from __future__ import annotations
-
 import json
 import sys
 

@@ -1,7 +1,5 @@
 """`fnlkit inject-noise`: corrupt labels of a federation."""
 
-from __future__ import annotations
-
 import click
 
 import fnlkit

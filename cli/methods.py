@@ -1,7 +1,5 @@
 """`fnlkit methods`: list and describe components, and print templates."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import sys

@@ -1,7 +1,5 @@
 """`fnlkit partition`: split a data set over clients."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

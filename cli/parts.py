@@ -1,7 +1,5 @@
 """All kinds of components: tables, options, and descriptions from docstrings."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Callable

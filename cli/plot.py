@@ -1,7 +1,5 @@
 """`fnlkit plot`: plot runs and federations."""
 
-from __future__ import annotations
-
 import os
 
 import click

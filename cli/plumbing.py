@@ -4,12 +4,13 @@ import os
 import shlex
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from fnlkit.artifacts import files
 from fnlkit.artifacts.provenance import provenance as provenance
+from fnlkit.artifacts.sheets import Sheet
 from fnlkit.cli import parts
 from fnlkit.cli.artifact_tables import show
 from fnlkit.cli.dataclass_options import options_of, takes_file
@@ -18,11 +19,7 @@ from fnlkit.core.errors import InputError
 from fnlkit.core.spec import find
 from fnlkit.experiment import output as outputs_of_runs
 from fnlkit.experiment.settings import TrainOptions
-
-if TYPE_CHECKING:
-    from fnlkit.artifacts.sheets import Sheet
-    from fnlkit.results.tables import Table as Results
-
+from fnlkit.results.tables import Table as Results
 
 # Commands import everything shared from here.
 __all__ = ["LINES", "Table", "console", "cross", "height", "out_console", "printable"]
@@ -159,7 +156,7 @@ def emit(artifact: Any, target: str, *, shown: bool = False) -> None:
         artifact.write(target)
 
 
-def emit_table(table: "Sheet", target: str) -> None:
+def emit_table(table: Sheet, target: str) -> None:
     """Write a table as CSV to `target`; on a terminal, without -v, print its first rows and the number of the others."""
     if target == "-":
         print_first(table.csv().splitlines(), "rows", LINES - 4)
@@ -184,7 +181,7 @@ def print_first(lines: list[str], what: str, most: int) -> None:
         console().print(f"and {len(lines) - len(some):,} more {what} (all: -v, or a pipe)", style="dim")
 
 
-def print_results(table: "Results", title: str | None = None) -> None:
+def print_results(table: Results, title: str | None = None) -> None:
     """Print a table of results and its notes on stdout."""
     say, columns = out_console(), map(printable, table.columns)
     say.print(Table(*columns, rows=[map(printable, row) for row in table.texts()], title=title))

@@ -1,7 +1,5 @@
 """`fnlkit predict`: predict classes of new samples."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import click

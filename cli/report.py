@@ -1,7 +1,5 @@
 """`fnlkit report`: write a page about runs."""
 
-from __future__ import annotations
-
 import click
 
 import fnlkit

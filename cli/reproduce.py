@@ -1,7 +1,5 @@
 """`fnlkit reproduce`: run recipes and published tables."""
 
-from __future__ import annotations
-
 import json
 import sys
 import time

@@ -1,16 +1,16 @@
 """`fnlkit review`: export suspicious samples and import decisions."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import numpy as np
 
 import fnlkit
 from fnlkit.artifacts.federation import Federation
+from fnlkit.audits.reviews import Review
+from fnlkit.audits.suspects import Selection
 from fnlkit.cli.dataclass_options import options_of
 from fnlkit.cli.group import Group
 from fnlkit.cli.plumbing import (
@@ -30,11 +30,6 @@ from fnlkit.cli.plumbing import (
     takes_file,
 )
 from fnlkit.pipeline.reviewing import Reviewing
-
-if TYPE_CHECKING:
-    from fnlkit.audits.reviews import Review
-    from fnlkit.audits.suspects import Selection
-
 
 # Options of a review with a guarantee.
 GUARANTEE = ("guarantee", "confidence", "reviewer_errors", "candidates", "of_class")

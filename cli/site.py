@@ -1,16 +1,15 @@
 """`fnlkit site`: commands for the person at a site."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 import fnlkit
 from fnlkit.artifacts import files, saving
+from fnlkit.artifacts.federation import Federation
 from fnlkit.cli.dataclass_options import options_of
 from fnlkit.cli.group import Group
 from fnlkit.cli.plumbing import (
@@ -30,10 +29,6 @@ from fnlkit.cli.review import GUARANTEE, describe_list, describe_selection
 from fnlkit.core.errors import InputError
 from fnlkit.pipeline.reviewing import Reviewing
 from fnlkit.sites.site import processes
-
-if TYPE_CHECKING:
-    from fnlkit.artifacts.federation import Federation
-
 
 project_option = click.option("--project", "folder", metavar="FOLDER", default=".", show_default=True,
                               help="Folder that the coordinator sent.")  # fmt: skip

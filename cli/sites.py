@@ -1,7 +1,5 @@
 """`fnlkit sites`: commands for the coordinator of real sites."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

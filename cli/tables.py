@@ -1,7 +1,5 @@
 """Clients, noise and estimates of a federation as lines and tables."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

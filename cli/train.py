@@ -14,6 +14,7 @@ import click
 from click.core import ParameterSource
 
 import fnlkit
+from fnlkit.artifacts.run import Run
 from fnlkit.cli.dataclass_options import Declared, options_of
 from fnlkit.cli.group import WORDS
 from fnlkit.cli.plumbing import (
@@ -27,13 +28,12 @@ from fnlkit.cli.plumbing import (
     suggest,
 )
 from fnlkit.cli.progress import bar, of_rounds
+from fnlkit.cli.terminal import Output
 from fnlkit.core.errors import InputError
 from fnlkit.experiment.settings import Settings, TrainOptions
 from fnlkit.results.evaluation import describe_choice, score_name
 
 if TYPE_CHECKING:
-    from fnlkit.artifacts.run import Run
-    from fnlkit.cli.terminal import Output
     from fnlkit.experiment.experiment import Experiment
 
 

@@ -1,7 +1,5 @@
 """`fnlkit watch`: follow a run in another terminal."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

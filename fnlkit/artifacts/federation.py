@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fnlkit.artifacts import display, files
+from fnlkit.artifacts.files import Artifact
 from fnlkit.artifacts.paths import display_path
 from fnlkit.artifacts.provenance import must_be_current
 from fnlkit.core.errors import InputError
@@ -23,8 +24,6 @@ from fnlkit.kernels.scores import client_levels, confusion, transition
 
 if TYPE_CHECKING:
     import pandas
-
-    from fnlkit.artifacts.files import Artifact
 
 
 KIND = "fnlkit.federation/1"

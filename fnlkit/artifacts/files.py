@@ -7,8 +7,6 @@ of uncompressed members in one fixed layout, so that equal content gives equal b
 docs/files.md describes the layout.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -3,8 +3,6 @@
 Noise and flipped labels that protect privacy are drawn from this key and from the facts of a run.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """Read arrays that are too large for memory row by row from their file."""
 
-from __future__ import annotations
-
 import contextlib
 import contextvars
 import errno
@@ -11,11 +9,12 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from fnlkit.artifacts import files
+from fnlkit.artifacts.files import Artifact
 from fnlkit.artifacts.paths import display_path, one_line
 from fnlkit.artifacts.safe import npz as files_npz
 from fnlkit.artifacts.safe import pt as files_pt
@@ -24,10 +23,6 @@ from fnlkit.artifacts.safe.intake import form
 from fnlkit.artifacts.saving import write_bytes
 from fnlkit.artifacts.stored import SMALL, Stored
 from fnlkit.core.errors import InputError
-
-if TYPE_CHECKING:
-    from fnlkit.artifacts.files import Artifact
-
 
 # Arrays that were decompressed into files since the start of `discard_on_error`.
 _new: contextvars.ContextVar[list[Path] | None] = contextvars.ContextVar("new", default=None)

@@ -8,8 +8,6 @@ values.  The ledger contains positions of samples, but no labels.  Every line co
 line.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -4,8 +4,6 @@ No part of a message is pickled.  A value is plain (numbers, texts, None), a con
 name of a type.  Received messages are not trusted: every size is compared with the number of received bytes.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import math

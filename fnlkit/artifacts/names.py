@@ -1,7 +1,5 @@
 """Names of classes and clients in a file."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -3,8 +3,6 @@
 Equal content gives equal bytes, so that every changed bit of a file is detected.
 """
 
-from __future__ import annotations
-
 import math
 import struct
 import zlib

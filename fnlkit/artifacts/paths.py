@@ -1,7 +1,5 @@
 """Format paths for messages, and resolve paths that users enter."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Provenance: one record for each command that has processed a file."""
 
-from __future__ import annotations
-
 import platform
 from collections.abc import Mapping
 from typing import Any

@@ -13,6 +13,7 @@ import numpy as np
 from fnlkit.artifacts import display, files, run_schema
 from fnlkit.artifacts.exchange import Exchange, Result, Traffic, pack_log, unpack_log
 from fnlkit.artifacts.federation import OF_RUNS, Federation
+from fnlkit.artifacts.files import Artifact
 from fnlkit.artifacts.paths import display_path
 from fnlkit.artifacts.provenance import must_be_current
 from fnlkit.artifacts.safe.pt import Tensor
@@ -22,8 +23,6 @@ from fnlkit.core.spec import from_file
 if TYPE_CHECKING:
     import pandas
     import torch
-
-    from fnlkit.artifacts.files import Artifact
 
 
 KIND = "fnlkit.run/1"

@@ -1,7 +1,5 @@
 """Validate the names, types, shapes and ranges of a run from a file."""
 
-from __future__ import annotations
-
 from dataclasses import make_dataclass
 from typing import Annotated, Any, Literal
 

@@ -1,7 +1,5 @@
 """Write files atomically: after a failure, the previous file is unchanged."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

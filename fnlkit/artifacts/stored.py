@@ -4,8 +4,6 @@ NumPy arrays and the classes of this module share an interface, and fnlkit uses 
 ``shape``, ``dtype``, ``ndim``, ``nbytes`` and ``[slice or positions]``, which returns a new array.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 

@@ -9,10 +9,11 @@ import hashlib
 import json
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.names import class_names
 from fnlkit.artifacts.paths import display_path
 from fnlkit.audits.answers import Answers, answers_of, labels_of
@@ -21,9 +22,6 @@ from fnlkit.audits.suspects import find_reviewed
 from fnlkit.core.errors import InputError, list_names
 from fnlkit.datasets.labels import class_finder
 from fnlkit.datasets.table import Table
-
-if TYPE_CHECKING:
-    from fnlkit.artifacts.federation import Federation
 
 EXPORTS = (".json", ".xml")
 # CVAT adds a number to the name of an image that another task of the project has, too.
@@ -35,7 +33,7 @@ def is_export(path: str) -> bool:
     return str(path).lower().endswith(EXPORTS)
 
 
-def read_answers(text: str, federation: "Federation", source: str) -> Answers:
+def read_answers(text: str, federation: Federation, source: str) -> Answers:
     """Read the Answers in the text of an export; predictions of models are left out.
 
     Parameters
@@ -57,7 +55,7 @@ def read_answers(text: str, federation: "Federation", source: str) -> Answers:
 
 def read_annotations(
     text: str,
-    federation: "Federation",
+    federation: Federation,
     source: str,
     *,
     control: str | None = None,

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 import numpy as np
 
+from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.names import class_names
 from fnlkit.core.errors import InputError, list_names
 from fnlkit.datasets.dates import are_dates, read_times
@@ -14,9 +15,6 @@ from fnlkit.datasets.labels import vote_finder
 from fnlkit.datasets.manifest import SPLITS
 from fnlkit.datasets.roles import VOTE_ROLES
 from fnlkit.datasets.table import Table
-
-if TYPE_CHECKING:
-    from fnlkit.artifacts.federation import Federation
 
 
 @dataclass
@@ -113,7 +111,7 @@ def answers_of(table: Table) -> Answers:
 
 
 def labels_of(
-    answers: Answers, federation: "Federation", *, control: str | None = None, sample_column: str | None = None
+    answers: Answers, federation: Federation, *, control: str | None = None, sample_column: str | None = None
 ) -> Labels:
     """Select the Labels of answers: one label per sample and annotator, the newest.
 

@@ -9,12 +9,14 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from fnlkit.artifacts.exchange import Traffic
+from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.records import to_json
+from fnlkit.artifacts.stored import Rows
 from fnlkit.audits import crowd, private, rounding
 from fnlkit.audits.changes import possible
 from fnlkit.audits.designs import describe_last
@@ -31,19 +33,13 @@ from fnlkit.audits.site.copies import Found
 from fnlkit.audits.site.samples import Samples
 from fnlkit.audits.suspects import find_reviewed
 from fnlkit.core.errors import InputError, list_names, nearest
-from fnlkit.datasets.dataset import must_be
+from fnlkit.datasets.dataset import Dataset, must_be
 from fnlkit.datasets.groups import of_federation
 from fnlkit.estimators import DETECTORS
 from fnlkit.estimators.judgment import PREFIX, Judgment
 from fnlkit.federated.client.scaling import moments_of_known, pool_moments
 from fnlkit.kernels.scores import transition
 from fnlkit.kernels.streams import stream
-
-if TYPE_CHECKING:
-    from fnlkit.artifacts.federation import Federation
-    from fnlkit.artifacts.stored import Rows
-    from fnlkit.datasets.dataset import Dataset
-
 
 ASSUMPTIONS = (
     "most sites are nearly clean, and their errors are not shared: labels that are wrong in the same way at most "
@@ -88,7 +84,7 @@ class Audit:
     traffic: Traffic
     notes: list[str] = field(default_factory=list)
 
-    def arrays(self, federation: "Federation") -> dict[str, Any]:
+    def arrays(self, federation: Federation) -> dict[str, Any]:
         """Collect the results per sample, by name, over the whole training set (n,), and the estimates of clients.
 
         Parameters
@@ -129,11 +125,11 @@ def traffic_of(*messages) -> Traffic:
 
 
 def audit(
-    federation: "Federation",
-    dataset: "Dataset",
+    federation: Federation,
+    dataset: Dataset,
     *,
-    embeddings: "np.ndarray | Rows | None" = None,
-    probabilities: "np.ndarray | Rows | None" = None,
+    embeddings: np.ndarray | Rows | None = None,
+    probabilities: np.ndarray | Rows | None = None,
     detectors: Sequence[str] = USUAL,
     scale: tuple[np.ndarray, np.ndarray] | None = None,
     epsilon: float | None = None,
@@ -219,11 +215,11 @@ def audit(
 
 
 def samples_of(
-    whole: "Federation",
-    dataset: "Dataset",
+    whole: Federation,
+    dataset: Dataset,
     *,
-    embedding: "np.ndarray | Rows | None" = None,
-    probabilities: "np.ndarray | Rows | None" = None,
+    embedding: np.ndarray | Rows | None = None,
+    probabilities: np.ndarray | Rows | None = None,
     groups: np.ndarray | None = None,
 ) -> list[Samples]:
     """Collect the Samples of each client of a federation; sounds are log-mel spectrograms.

@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.provenance import with_record
 from fnlkit.artifacts.stored import Rows
 from fnlkit.audits.suspects import find_reviewed
@@ -15,22 +16,18 @@ from fnlkit.core.errors import InputError
 from fnlkit.datasets.votes import count_votes
 from fnlkit.kernels.dawid_skene import DawidSkene, dawid_skene
 
-if TYPE_CHECKING:
-    from fnlkit.artifacts.federation import Federation
-
-
 METHODS = ("majority", "dawid-skene", "crowdlab")
 
 
 def consensus(
-    federation: "Federation",
+    federation: Federation,
     votes: ArrayLike,
     method: str = "dawid-skene",
     *,
     annotators: Sequence[str] | None = None,
-    probabilities: "np.ndarray | Rows | None" = None,
+    probabilities: np.ndarray | Rows | None = None,
     provenance: dict[str, Any] | None = None,
-) -> "tuple[Federation, list[dict[str, Any]]]":
+) -> tuple[Federation, list[dict[str, Any]]]:
     """Replace given labels by the annotators' consensus at each site: (federation, facts).
 
     The votes are saved in the federation.
@@ -101,7 +98,7 @@ def _add_consensus(federation, given, more, names, method, facts, provenance):
     return agreed
 
 
-def own_votes(federation: "Federation") -> tuple[Any, list[Any]]:
+def own_votes(federation: Federation) -> tuple[Any, list[Any]]:
     """Read (votes (n, A), names of the annotators) that the federation file contains, or raise InputError."""
     votes = federation.extra.get("votes")
     if votes is None:
@@ -112,8 +109,8 @@ def own_votes(federation: "Federation") -> tuple[Any, list[Any]]:
 
 
 def consensus_of_rows(
-    federation: "Federation", method: str = "dawid-skene", *, provenance: dict[str, Any] | None = None
-) -> "tuple[Federation, list[dict[str, Any]]]":
+    federation: Federation, method: str = "dawid-skene", *, provenance: dict[str, Any] | None = None
+) -> tuple[Federation, list[dict[str, Any]]]:
     """Find the consensus as `consensus`, for a federation with a row per vote: all rows of a sample get one label.
 
     If each client is an annotator, the votes of all clients are combined.  Otherwise each site decides alone.

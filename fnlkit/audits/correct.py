@@ -1,10 +1,11 @@
 """Correct labels automatically: relabel or drop samples with a high issue score, and record the changes."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.provenance import with_record
 from fnlkit.artifacts.records import to_json
 from fnlkit.audits.decisions import without_samples
@@ -14,14 +15,11 @@ from fnlkit.core.errors import InputError
 from fnlkit.core.parameters import Share, check_arguments
 from fnlkit.estimators.judgment import PREFIX
 
-if TYPE_CHECKING:
-    from fnlkit.artifacts.federation import Federation
-
 
 @check_arguments
 def correct(
-    federation: "Federation", *, above: Share = 0.9, drop: bool = False, provenance: dict[str, Any] | None = None
-) -> "tuple[Federation, dict[str, Any]]":
+    federation: Federation, *, above: Share = 0.9, drop: bool = False, provenance: dict[str, Any] | None = None
+) -> tuple[Federation, dict[str, Any]]:
     """Relabel or drop flagged samples whose suggestion is likely to be right: (federation, facts).
 
     Labels that a person decided do not change.  ``received`` contains the original labels.
@@ -77,8 +75,8 @@ def correct(
 
 
 def correct_listed(
-    federation: "Federation", *, drop: bool = False, provenance: dict[str, Any] | None = None
-) -> "tuple[Federation, dict[str, Any]]":
+    federation: Federation, *, drop: bool = False, provenance: dict[str, Any] | None = None
+) -> tuple[Federation, dict[str, Any]]:
     """Relabel or drop exactly the labels of the lists with a guarantee: (federation, facts).
 
     The guarantee is about the given labels: most of the listed labels are wrong.  It does not state that a suggested label is

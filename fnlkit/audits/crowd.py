@@ -8,16 +8,13 @@ ridge maximizes the likelihood of the judged labels.
 
 import zlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from fnlkit.artifacts.federation import Federation
 from fnlkit.audits.site.samples import Samples, values_of
 from fnlkit.evidence.gaussian import gaussian_head, softmax
-
-if TYPE_CHECKING:
-    from fnlkit.artifacts.federation import Federation
-
 
 # Candidate ridges, in units of the mean variance.
 RIDGES = (0.3, 1.0, 3.0, 10.0)
@@ -109,7 +106,7 @@ def _without(moments, sums, counts, fold, ridge):
     return gaussian_head(counts, sums, moments, ridge, prior=1.0)  # a class that nobody has is at the origin
 
 
-def count_shared(federation: "Federation") -> tuple[int, int]:
+def count_shared(federation: Federation) -> tuple[int, int]:
     """Count the samples that belong to several clients, and all samples."""
     if "sample_of" not in federation.extra:
         return 0, len(federation.given)

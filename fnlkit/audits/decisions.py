@@ -2,10 +2,11 @@
 
 import hashlib
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.names import class_names
 from fnlkit.artifacts.provenance import with_record
 from fnlkit.artifacts.records import to_json
@@ -15,16 +16,12 @@ from fnlkit.audits.levels import Decisions, by_class, level, level_after_review
 from fnlkit.audits.reviews import Review, read_reviews
 from fnlkit.audits.suspects import PARTS, Selection, find_reviewed
 from fnlkit.core.errors import InputError, list_names
+from fnlkit.datasets.dataset import Dataset
 from fnlkit.datasets.labels import class_finder
 from fnlkit.datasets.spelling import spell
 from fnlkit.datasets.table import parse_table
 from fnlkit.datasets.targets import words
 from fnlkit.estimators.judgment import PREFIX
-
-if TYPE_CHECKING:
-    from fnlkit.artifacts.federation import Federation
-    from fnlkit.datasets.dataset import Dataset
-
 
 COLUMNS = ("position", "client", "part", "sample", "given", "suggested", "score", "confidence", "neighbors", "decision",
            "label", "reviewer", "comment")  # fmt: skip
@@ -34,7 +31,7 @@ DECISIONS = ("keep", "drop", "relabel", "unsure")
 
 
 def decision_template(
-    federation: "Federation", dataset: "Dataset", client: int, selection: Selection, near: list[np.ndarray] | None = None
+    federation: Federation, dataset: Dataset, client: int, selection: Selection, near: list[np.ndarray] | None = None
 ) -> str:
     """Write the CSV template for decisions: one row per sample, ``decision`` and ``label`` empty.
 
@@ -61,7 +58,7 @@ def decision_template(
     return Sheet([*COLUMNS, DESIGN], [[*row, selection.design.text()] for row in rows]).csv()
 
 
-def read_decisions(text: str, federation: "Federation", dataset: "Dataset", source: str = "decisions") -> Decisions:
+def read_decisions(text: str, federation: Federation, dataset: Dataset, source: str = "decisions") -> Decisions:
     """Read the Decisions in the text of a CSV; rows without a decision are undecided.
 
     The column ``decision`` holds ``keep``, ``drop``, ``relabel`` or ``unsure``, and the column ``label`` the new class of
@@ -243,9 +240,7 @@ def _decide(table, cells, i, label_of, names):
     return word, chosen
 
 
-def decide(
-    federation: "Federation", decisions: Decisions, *, when: str, provenance: dict[str, Any] | None = None
-) -> "Federation":
+def decide(federation: Federation, decisions: Decisions, *, when: str, provenance: dict[str, Any] | None = None) -> Federation:
     """Apply decisions: decided labels, the original labels and a record of the review.
 
     ``received`` contains the original labels. ``reviewed`` (n,) marks the labels that a person decided; no method and no
@@ -336,7 +331,7 @@ def _estimates_after(extra, client, after):
     return estimates
 
 
-def without_samples(federation: "Federation", positions: np.ndarray) -> "Federation":
+def without_samples(federation: Federation, positions: np.ndarray) -> Federation:
     """Remove some samples of a federation's clients.
 
     Raises

@@ -1,9 +1,8 @@
 """Tables of a federation's samples for people: all suspects, and the labels after cleaning."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
+from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.names import class_names
 from fnlkit.artifacts.sheets import Sheet
 from fnlkit.audits.reviews import read_applied_lists, read_reviews
@@ -12,11 +11,8 @@ from fnlkit.core.errors import InputError
 from fnlkit.datasets.targets import words
 from fnlkit.estimators.judgment import PREFIX
 
-if TYPE_CHECKING:
-    from fnlkit.artifacts.federation import Federation
 
-
-def suspects(federation: "Federation", *, every: bool = False) -> Sheet:
+def suspects(federation: Federation, *, every: bool = False) -> Sheet:
     """List all flagged samples of all sites, highest issue score first.
 
     Columns: sample (id), path if it is known, site, given, suggested, score, confidence (probability that the suggestion is
@@ -68,7 +64,7 @@ def _more(federation, positions, flagged, every):
     return columns
 
 
-def list_labels(federation: "Federation") -> Sheet:
+def list_labels(federation: Federation) -> Sheet:
     """List all samples of all sites with their received and current labels.
 
     Columns: sample (id), path if it is known, site, received, label, action (kept, changed, left out), reason, held_out,

@@ -10,14 +10,14 @@ import numpy as np
 from jinja2 import Environment
 from PIL import Image
 
+from fnlkit.artifacts.federation import Federation
 from fnlkit.datasets.columns import decode_row
+from fnlkit.datasets.dataset import Dataset
 from fnlkit.datasets.targets import words
 from fnlkit.estimators.judgment import PREFIX
 
 if TYPE_CHECKING:
-    from fnlkit.artifacts.federation import Federation
     from fnlkit.audits.suspects import Selection
-    from fnlkit.datasets.dataset import Dataset
 
 
 SIDE = 128  # pixels of a thumbnail
@@ -28,7 +28,7 @@ POINTS = 240  # of a drawn wave
 
 
 def page(
-    federation: "Federation", dataset: "Dataset", client: int, selection: "Selection", near: list[np.ndarray], title: str
+    federation: Federation, dataset: Dataset, client: int, selection: "Selection", near: list[np.ndarray], title: str
 ) -> str:
     """Write the page as text.
 
@@ -97,7 +97,7 @@ def _promise(selection):
     }
 
 
-def copies_of(federation: "Federation", client: int) -> list[tuple[int, int]]:
+def copies_of(federation: Federation, client: int) -> list[tuple[int, int]]:
     """Find pairs of positions (original, copy) of a client's exact and near copies.
 
     Pairs with different labels come first. The list is empty if the federation was not audited.
@@ -111,7 +111,7 @@ def copies_of(federation: "Federation", client: int) -> list[tuple[int, int]]:
     return [(int(of[j]), int(j)) for j in mine[np.argsort(alike, kind="stable")]]
 
 
-def view(dataset: "Dataset", position: int, large: bool = False) -> dict[str, Any]:
+def view(dataset: Dataset, position: int, large: bool = False) -> dict[str, Any]:
     """Collect the data from which the page draws a sample.
 
     Parameters

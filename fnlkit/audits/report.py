@@ -6,11 +6,13 @@ import shlex
 from collections.abc import Sequence
 from functools import partial
 from importlib import resources
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from fnlkit.artifacts.display import data_set, plain
+from fnlkit.artifacts.exchange import Traffic
+from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.records import from_json, to_json
 from fnlkit.audits import crowd
 from fnlkit.audits.audit import ASSUMPTIONS, Audit
@@ -19,15 +21,10 @@ from fnlkit.audits.records import SiteAudit
 from fnlkit.audits.server.results import AGREEING
 from fnlkit.audits.server.verdict import UNKNOWN
 from fnlkit.audits.server.wording import COMPARED
+from fnlkit.core.declarations import Sent
 from fnlkit.core.errors import list_names
+from fnlkit.datasets.dataset import Dataset
 from fnlkit.estimators.judgment import PREFIX
-
-if TYPE_CHECKING:
-    from fnlkit.artifacts.exchange import Traffic
-    from fnlkit.artifacts.federation import Federation
-    from fnlkit.core.declarations import Sent
-    from fnlkit.datasets.dataset import Dataset
-
 
 # A class with more than this share of a site's samples is reported.
 LARGE = 0.5
@@ -49,7 +46,7 @@ BASIS = (
 )
 
 
-def facts(audit: Audit, federation: "Federation", dataset: "Dataset", sends: "dict[str, Sent]" = SENDS) -> dict[str, Any]:
+def facts(audit: Audit, federation: Federation, dataset: Dataset, sends: dict[str, Sent] = SENDS) -> dict[str, Any]:
     """Collect the results of an audit as plain values for JSON.
 
     Parameters
@@ -70,8 +67,8 @@ def facts_of(
     sites: list[SiteAudit],
     dataset: str,
     classes: list[str],
-    traffic: "Traffic",
-    sends: "dict[str, Sent]",
+    traffic: Traffic,
+    sends: dict[str, Sent],
     more: Sequence[str] = (),
     notes: Sequence[str] = (),
 ) -> dict[str, Any]:
@@ -105,7 +102,7 @@ def facts_of(
     }
 
 
-def describe_sent(traffic: "Traffic", sends: "dict[str, Sent]") -> dict[str, dict[str, Any]]:
+def describe_sent(traffic: Traffic, sends: dict[str, Sent]) -> dict[str, dict[str, Any]]:
     """Describe the arrays that left the sites, {name: {"bytes", "what"}}; raise if one is not declared in `sends`."""
     if undeclared := sorted(set(traffic.sent) - set(sends)):
         raise RuntimeError(f"sites sent {undeclared}, which is not declared")
@@ -128,7 +125,7 @@ def needs_a_look(row: SiteAudit) -> bool:
     return row.finding not in AGREEING or row.inputs.differ or bool(row.only_here)
 
 
-def describe_shared_samples(federation: "Federation") -> list[Any]:
+def describe_shared_samples(federation: Federation) -> list[Any]:
     """State in one sentence that clients share samples; [] otherwise."""
     number, samples = crowd.count_shared(federation)
     if not number:
@@ -282,7 +279,7 @@ def detectors(row: SiteAudit) -> str:
 
 
 def first_suspects(
-    federation: "Federation", dataset: "Dataset", sites: list[SiteAudit], most: int = 6
+    federation: Federation, dataset: Dataset, sites: list[SiteAudit], most: int = 6
 ) -> dict[str, list[dict[str, Any]]]:
     """Collect {site: views of the flagged samples with the highest scores} of the noisy sites.
 

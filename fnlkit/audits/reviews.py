@@ -4,13 +4,11 @@ All shares are fractions from 0 to 1, and all ranges are 95 % intervals. Positio
 """
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.records import OMIT_NONE, from_json
 from fnlkit.core.errors import InputError
-
-if TYPE_CHECKING:
-    from fnlkit.artifacts.federation import Federation
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +184,7 @@ class AppliedList:
     when: str
 
 
-def read_reviews(federation: "Federation") -> list[Review]:
+def read_reviews(federation: Federation) -> list[Review]:
     """Read the records of all reviews of a federation, oldest first.
 
     Raises
@@ -209,12 +207,12 @@ def read_reviews(federation: "Federation") -> list[Review]:
     return reviews
 
 
-def read_guaranteed_reviews(federation: "Federation") -> list[Review]:
+def read_guaranteed_reviews(federation: Federation) -> list[Review]:
     """Read the records of reviews with a guarantee; see `read_reviews`."""
     return [review for review in read_reviews(federation) if review.guarantee is not None]
 
 
-def read_applied_lists(federation: "Federation") -> list[AppliedList]:
+def read_applied_lists(federation: Federation) -> list[AppliedList]:
     """Read the records of the lists that `fnlkit correct --list` applied.
 
     Raises

@@ -1,7 +1,7 @@
 """Select and order the samples of a site that a person should review."""
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -11,12 +11,9 @@ from fnlkit.audits.designs import Design, plan_design
 from fnlkit.audits.guarantees import draw_reviews
 from fnlkit.core.errors import InputError, list_names, nearest
 from fnlkit.core.parameters import Count, Share, check_arguments
+from fnlkit.datasets.dataset import Dataset
 from fnlkit.estimators.judgment import PREFIX
 from fnlkit.kernels.streams import stream
-
-if TYPE_CHECKING:
-    from fnlkit.datasets.dataset import Dataset
-
 
 # Smallest resemblance of a displayed neighbor: 1 for a copy, 0 on average for two random samples.
 ALIKE = 0.6
@@ -191,7 +188,7 @@ def class_of(federation: Federation, name: str) -> int:
     return names.index(name)
 
 
-def points_of(dataset: "Dataset", held: np.ndarray) -> np.ndarray:
+def points_of(dataset: Dataset, held: np.ndarray) -> np.ndarray:
     """Select the samples at some positions (m, D), with features of vectors scaled to standard deviation 1."""
     x = np.asarray(dataset.x_train[held]).reshape(len(held), -1)
     return x / np.maximum(x.std(0), 1e-12) if dataset.kind == "vector" else x

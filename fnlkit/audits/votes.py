@@ -2,11 +2,12 @@
 
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from fnlkit.artifacts import files
+from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.names import class_names
 from fnlkit.artifacts.paths import display_path
 from fnlkit.audits.annotation_exports import is_export, read_answers
@@ -19,13 +20,10 @@ from fnlkit.datasets.roles import VOTE_ROLES
 from fnlkit.datasets.table import from_frame, read_table, read_text
 from fnlkit.datasets.votes import whole_votes
 
-if TYPE_CHECKING:
-    from fnlkit.artifacts.federation import Federation
-
 
 def read_votes(
     path: str | os.PathLike[str],
-    federation: "Federation",
+    federation: Federation,
     *,
     control: str | None = None,
     sample_column: str | None = None,
@@ -71,7 +69,7 @@ def read_votes(
 
 
 def to_votes(
-    values: Any, federation: "Federation", *, control: str | None = None, sample_column: str | None = None
+    values: Any, federation: Federation, *, control: str | None = None, sample_column: str | None = None
 ) -> tuple[np.ndarray, list[str]]:
     """Convert an array or data frame to (votes (n, A) int64, names of the annotators).
 

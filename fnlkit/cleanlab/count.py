@@ -5,8 +5,6 @@ S sites in sorted order. Joints have given labels in rows. With `multi_label`, l
 axis of C classes with joints (2, 2), in which class 0 is the absence of the class.
 """
 
-from __future__ import annotations
-
 import warnings
 from typing import Any, Literal, get_args
 

@@ -1,7 +1,5 @@
 """cleanlab's filter of wrong labels, with sites: `from fnlkit.cleanlab.filter import find_label_issues`."""
 
-from __future__ import annotations
-
 import warnings
 from functools import partial
 from typing import Any, Literal, get_args

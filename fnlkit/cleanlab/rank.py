@@ -3,8 +3,6 @@
 Labels with several classes a sample are read as one pair of classes after another: the class, and its absence.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import chain
 from typing import Any, Literal, get_args

@@ -1,7 +1,5 @@
 """Exceptions with messages for the user."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable
 from typing import Any

@@ -1,7 +1,5 @@
 """All kinds of components, with their registries."""
 
-from __future__ import annotations
-
 import importlib
 from dataclasses import dataclass
 

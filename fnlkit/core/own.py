@@ -22,8 +22,6 @@ it.  Calls of components:
     ==========  ======================================================  ============================================
 """
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import importlib

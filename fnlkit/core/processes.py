@@ -1,7 +1,5 @@
 """Processes that compute in one thread and end with their parent, and signals that wait."""
 
-from __future__ import annotations
-
 import contextlib
 import multiprocessing
 import os

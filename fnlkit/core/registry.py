@@ -1,7 +1,5 @@
 """Names of components and their modules, which are imported on first use."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Iterator
 from functools import partial

@@ -1,7 +1,5 @@
 """Names of earlier versions, each with one line that says what to do instead."""
 
-from __future__ import annotations
-
 from fnlkit.core.errors import InputError
 
 _OF_FILE = "the noise model labels(path=FILE, key=COLUMN) reads labels of people"

@@ -1,7 +1,5 @@
 """The oldest and newest versions with which all tests passed, and one note for a newer torch."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

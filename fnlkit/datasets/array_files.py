@@ -1,7 +1,5 @@
 """Read arrays of the user: an npz file, a folder of npy files, or arrays in memory."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path

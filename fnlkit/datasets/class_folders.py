@@ -1,7 +1,5 @@
 """Read images or wav files in a folder per class."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from functools import partial

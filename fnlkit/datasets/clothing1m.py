@@ -1,7 +1,5 @@
 """Read Clothing1M (Xiao et al., CVPR 2015) from the folder and lists that its authors send."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

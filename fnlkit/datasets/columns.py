@@ -5,11 +5,9 @@ The learned values (category levels, and the mean that replaces missing numbers)
 run, so that new rows are encoded in the same way.  The mean is computed from one sum and one count per site.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,11 +15,7 @@ from fnlkit.core.errors import InputError, list_names
 from fnlkit.core.spec import find
 from fnlkit.datasets import dates, notation
 from fnlkit.datasets.spelling import is_code, order_levels, order_texts, spell
-from fnlkit.datasets.table import MISSING
-
-if TYPE_CHECKING:
-    from fnlkit.datasets.table import Table
-
+from fnlkit.datasets.table import MISSING, Table
 
 MOST_LEVELS = 100
 # If at least this share of a column's cells are numbers, a cell that is not a number is an error. Otherwise, the column is

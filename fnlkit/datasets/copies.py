@@ -4,23 +4,19 @@ Rows of tables and vectors, sounds and images are copies if their values are equ
 other one in another size or format.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from fnlkit.artifacts.stored import Rows, blocks
 from fnlkit.core.errors import InputError, list_names
 from fnlkit.datasets.columns import features
-
-if TYPE_CHECKING:
-    from fnlkit.datasets.dataset import Dataset
+from fnlkit.datasets.dataset import Dataset
 
 DUPLICATES = ("together", "drop", "allow")
 # Rows of a table are equal by chance if they are at most _CHANCE times as many as expected from their columns.

@@ -2,18 +2,16 @@
 
 import hashlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from fnlkit.artifacts.paths import display_path, resolve
 from fnlkit.core.errors import InputError
 from fnlkit.core.parameters import check_arguments
 from fnlkit.core.spec import Spec
+from fnlkit.datasets.dataset import Dataset
 from fnlkit.datasets.manifest import Manifest
 from fnlkit.datasets.table import Table, read_table
 from fnlkit.datasets.votes import as_matrix
-
-if TYPE_CHECKING:
-    from fnlkit.datasets.dataset import Dataset
 
 URL = "https://github.com/CrowdTruth/Medical-Relation-Extraction"
 COMMIT = "585c158864f91d7e7666f70d3b705294186e1378"
@@ -32,7 +30,7 @@ def crowdtruth(
     path: str = "",
     cache: Path,
     download: bool = False,
-) -> "Dataset":
+) -> Dataset:
     """Load medical sentences that state a relation between two terms, or do not.
 
     Only sentences with an adjudicated label are read; it is the true label.  Every third is a test sample.  The votes are

@@ -1,7 +1,5 @@
 """Data set: training and test samples with labels; samples are read on first use."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

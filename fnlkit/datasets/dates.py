@@ -1,7 +1,5 @@
 """Dates in the cells of a table: recognize a column of dates, and read year, day of the year and weekday."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from datetime import date

@@ -1,7 +1,5 @@
 """Read DICOM images on one intensity scale that is the same for all files."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

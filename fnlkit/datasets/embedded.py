@@ -5,18 +5,15 @@ data/make_sites.py makes the files; data/mriqc.md and data/heart.md describe the
 
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
 from fnlkit.artifacts import files
 from fnlkit.core.parameters import check_arguments
+from fnlkit.datasets.dataset import Dataset
 from fnlkit.datasets.manifest import Manifest
 from fnlkit.datasets.table import Table
-
-if TYPE_CHECKING:
-    from fnlkit.datasets.dataset import Dataset
-
 
 RATERS = ("rater_1", "rater_2", "rater_3")
 # UCI's codes that are categories, and attributes that FLamby leaves out because many values are missing.
@@ -28,7 +25,7 @@ _NEVER_ZERO = ("trestbps", "chol")
 @check_arguments
 def mriqc(
     *, label: Literal["published", "rater_1", "rater_2", "rater_3"] = "published", cache: Path, download: bool = False
-) -> "Dataset":
+) -> Dataset:
     """Load the image-quality metrics of 1,101 brain scans from 17 sites.
 
     The fields `rater_1`, `rater_2` and `rater_3` contain the ratings: exclude, doubtful, accept, or "" without a rating.  The
@@ -56,7 +53,7 @@ def mriqc(
 
 
 @check_arguments
-def heart(*, flamby: bool = False, cache: Path, download: bool = False) -> "Dataset":
+def heart(*, flamby: bool = False, cache: Path, download: bool = False) -> Dataset:
     """Load UCI's heart disease data: 920 patients of four hospitals.
 
     The labels are results of angiography, the reference standard, and are declared true.  The test set contains the 254 test

@@ -4,23 +4,18 @@ A data set and a federation store a number per sample; samples with equal number
 (held-out sets, folds, simulated clients) divides groups, because samples of one group are similar and share their errors.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from fnlkit.artifacts.federation import Federation
 from fnlkit.core.errors import InputError, list_names, nearest
+from fnlkit.datasets.dataset import Dataset
 from fnlkit.datasets.spelling import merge_spellings
 from fnlkit.kernels.streams import stream
-
-if TYPE_CHECKING:
-    from fnlkit.artifacts.federation import Federation
-    from fnlkit.datasets.dataset import Dataset
-
 
 # Columns and fields with these names contain groups.
 NAMES = ("patient", "patient_id", "patientid", "patient_no", "patient_nr", "subject_id", "participant", "participant_id",

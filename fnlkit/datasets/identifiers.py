@@ -8,19 +8,17 @@ guessed, because a wrong column would assign labels to other samples.
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import numpy as np
 
+from fnlkit.artifacts.federation import Federation
 from fnlkit.core.errors import MOST_NAMES, InputError, list_names
 from fnlkit.datasets.dates import are_dates
 from fnlkit.datasets.identifying import has_id_name
 from fnlkit.datasets.roles import VOTE_ROLES
 from fnlkit.datasets.spelling import spell
-
-if TYPE_CHECKING:
-    from fnlkit.artifacts.federation import Federation
 
 # Columns that annotation tools and pandas add; they never name samples.
 TOOLS = ("annotation_id", "lead_time", "created_at", "updated_at", "was_cancelled", "agreement", "inner_id", "unnamed:_0")
@@ -97,7 +95,7 @@ class Samples:
         return np.array([self.find(text.strip()) for text in texts], np.int64)
 
 
-def samples_of(federation: "Federation") -> Samples:
+def samples_of(federation: Federation) -> Samples:
     """List the Samples of a federation: by id and by path, or by position if it has neither."""
     known = [list(map(str, federation.extra[name])) for name in ("sample_id", "sample_path") if name in federation.extra]
     return Samples(known or [list(map(str, range(len(federation.given))))])

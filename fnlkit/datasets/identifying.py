@@ -4,8 +4,6 @@ A model that is trained on them learns the order of the rows.  A measured whole 
 be different in each row, too.  Therefore, the values decide only if independent draws would have repeated some of them.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Convert label texts to named classes, and find the class that a text names."""
 
-from __future__ import annotations
-
 import difflib
 import math
 import re

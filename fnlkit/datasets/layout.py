@@ -3,8 +3,6 @@
 Images are (n, H, W, channels), waves (n, T) and vectors (n, d).
 """
 
-from __future__ import annotations
-
 from functools import partial
 from operator import itemgetter
 

@@ -13,8 +13,11 @@ from collections.abc import Callable
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from fnlkit.artifacts import large, paths
 from fnlkit.artifacts.names import REAL_SITES
+from fnlkit.artifacts.stored import Rows
 from fnlkit.core import own
 from fnlkit.core.errors import InputError, nearest
 from fnlkit.core.retired import refuse_retired
@@ -24,9 +27,6 @@ from fnlkit.datasets.places import cache_folder
 from fnlkit.datasets.table import ENDINGS
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from fnlkit.artifacts.stored import Rows
     from fnlkit.datasets.dataset import Dataset
 
 

@@ -10,11 +10,12 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
 from fnlkit.artifacts.paths import display_path, from_home, resolve
+from fnlkit.artifacts.stored import Rows
 from fnlkit.core.errors import InputError, list_names
 from fnlkit.core.spec import Spec, bind, parse
 from fnlkit.datasets import columns, groups
@@ -44,10 +45,6 @@ from fnlkit.datasets.spelling import merge_spellings, spell
 from fnlkit.datasets.table import ENDINGS, read_table
 from fnlkit.datasets.targets import OTHERS, read_targets
 from fnlkit.datasets.votes import as_matrix
-
-if TYPE_CHECKING:
-    from fnlkit.artifacts.stored import Rows
-
 
 # Options for reading the files, and options that are lists of columns.
 _READING = {"missing": "", "task": "", "size": 0, "crop": False, "window": "", "pixels": "", "seconds": 0.0, "layout": "",

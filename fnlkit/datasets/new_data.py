@@ -1,28 +1,24 @@
 """Read new samples in the layout of a data set, with a name for each sample."""
 
-from __future__ import annotations
-
 import os
 import pathlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from fnlkit.artifacts import files, large
 from fnlkit.artifacts.paths import display_path
+from fnlkit.artifacts.stored import Rows
 from fnlkit.core.errors import InputError, list_names
 from fnlkit.core.spec import parse
 from fnlkit.datasets import columns
 from fnlkit.datasets.class_folders import samples_in
+from fnlkit.datasets.dataset import Dataset
 from fnlkit.datasets.decoding import decode_files, find_damaged, note_damaged, note_pages, reader
 from fnlkit.datasets.layout import LAYOUTS, lay_out
 from fnlkit.datasets.manifest import is_manifest, open_manifest, with_options
 from fnlkit.datasets.scales import as_bytes, match_scale
-
-if TYPE_CHECKING:
-    from fnlkit.artifacts.stored import Rows
-    from fnlkit.datasets.dataset import Dataset
 
 # Standard deviations from the mean of the training samples beyond which half of the new values are noted, of so many rows.
 _FAR, _MOST_ROWS = 5, 10_000

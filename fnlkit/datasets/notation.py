@@ -4,8 +4,6 @@ A column has one notation: a decimal mark, a thousands separator and a unit.  It
 with the run, so that new rows are read in the same way.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -3,8 +3,6 @@
 The readers, `data list` and `data get` use this table.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Read known data sets from their published files, in torchvision's folders."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import math
@@ -13,7 +11,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -27,10 +25,6 @@ from fnlkit.datasets.dataset import Dataset
 from fnlkit.datasets.decoding import progress, sound
 from fnlkit.kernels.matrices import CIFAR100_SUPERCLASS
 from fnlkit.models.vision import torchvision
-
-if TYPE_CHECKING:
-    from fnlkit.datasets.dataset import Dataset
-
 
 _FASHION = ["T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"]
 RATE = 16_000  # sample rate of Speech Commands in Hz

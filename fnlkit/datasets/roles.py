@@ -1,19 +1,15 @@
 """Roles of columns by their names, and tables whose rows are votes of annotators."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from fnlkit.datasets import groups
 from fnlkit.datasets.identifying import has_id_name
 from fnlkit.datasets.spelling import order_texts
-
-if TYPE_CHECKING:
-    from fnlkit.datasets.table import Table
+from fnlkit.datasets.table import Table
 
 # Role of a column -> column names that imply this role.
 ROLES = {

@@ -1,7 +1,5 @@
 """Compare the scale of new images with that of the images of a run, and convert it where it is certain."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 

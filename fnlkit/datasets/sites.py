@@ -1,7 +1,5 @@
 """Read a folder with one npz per site, such as site_a.npz and site_b.npz."""
 
-from __future__ import annotations
-
 from collections import Counter
 from functools import partial
 from pathlib import Path

@@ -4,8 +4,6 @@ Numbers of equal value are equal: 1, 1.0 and +1.  A number with leading zeros, s
 Labels, groups and sites that differ only in case or spaces are equal, and a note states it.
 """
 
-from __future__ import annotations
-
 import decimal
 import itertools
 import re

@@ -1,20 +1,14 @@
 """Classes of a label column, and labels as text."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from fnlkit.core.errors import InputError, nearest
 from fnlkit.datasets.labels import classes_of, doubts
-
-if TYPE_CHECKING:
-    from fnlkit.datasets.table import Table
-
+from fnlkit.datasets.table import Table
 
 # A column of numbers with more distinct values is no column of classes, unless the spec names the task.
 FEW_NUMBERS = 20

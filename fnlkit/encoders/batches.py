@@ -1,7 +1,5 @@
 """Rows that are computed in batches and kept in memory or in a file, so that an interrupted computation continues."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path

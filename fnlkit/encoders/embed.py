@@ -1,7 +1,5 @@
 """Embeddings of samples: a vector per sample by a frozen network, the backbone, computed without labels."""
 
-from __future__ import annotations
-
 import importlib
 import pathlib
 from collections.abc import Callable, Mapping

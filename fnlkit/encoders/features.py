@@ -1,14 +1,12 @@
 """Data sets whose samples are encoded by a frozen pretrained network, the backbone."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Callable
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -16,11 +14,9 @@ from fnlkit.artifacts.stored import Stored
 from fnlkit.core.errors import InputError, how_to_install
 from fnlkit.core.spec import Spec, bind, find, parse
 from fnlkit.datasets import columns
+from fnlkit.datasets.dataset import Dataset
 from fnlkit.encoders.embed import BACKBONES, embed_parts
 from fnlkit.encoders.encoding import Encoding, cached_parts, check_weights, encode_texts, weights_of
-
-if TYPE_CHECKING:
-    from fnlkit.datasets.dataset import Dataset
 
 Say = Callable[[str], object] | None
 # Images with sides of at least this many pixels are photographs, which a pretrained network reads.

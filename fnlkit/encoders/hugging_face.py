@@ -1,25 +1,22 @@
 """Backbones of the package transformers, for images and texts; their weights are read from this machine, never downloaded."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
+from fnlkit.artifacts.stored import Stored
 from fnlkit.core.errors import InputError
 from fnlkit.core.parameters import check_arguments
-from fnlkit.encoders.embed import must_have, require
+from fnlkit.encoders.embed import View, must_have, require
 from fnlkit.encoders.text_backbones import local_folder
-
-if TYPE_CHECKING:
-    from fnlkit.artifacts.stored import Stored
-    from fnlkit.encoders.embed import View
 
 
 @check_arguments
 def transformers_backbone(
-    dataset: "View", forward: Callable[..., Any], *, name: str, revision: str = "main", normalize: bool = True
-) -> "np.ndarray | Stored":
+    dataset: View, forward: Callable[..., Any], *, name: str, revision: str = "main", normalize: bool = True
+) -> np.ndarray | Stored:
     """Features of a model of Hugging Face's transformers (extra `transformers`).
 
     Images: the pooled output, or the mean over the last hidden states of a model without one. Texts: the mean of the last

@@ -1,7 +1,5 @@
 """Run a network over images, texts or sounds in batches, on all cores of a CPU or on a GPU."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from itertools import islice

@@ -2,25 +2,22 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from fnlkit.artifacts.stored import Changed, Chosen
 from fnlkit.core.errors import InputError
 from fnlkit.core.parameters import Count, check_arguments
+from fnlkit.encoders.embed import View
 from fnlkit.kernels.neighbors import blas_threads
 from fnlkit.models.spectrograms import log_mel
-
-if TYPE_CHECKING:
-    from fnlkit.encoders.embed import View
-
 
 _MOST_FITTED = 2**28  # bytes of float32 values for the fit of principal components
 
 
 @check_arguments
-def pixels(dataset: "View", forward: Callable[..., Any], *, normalize: bool = False) -> Changed:
+def pixels(dataset: View, forward: Callable[..., Any], *, normalize: bool = False) -> Changed:
     """Flattened samples: images in 0 to 1, waves as log-Mel spectrograms.
 
     Parameters
@@ -38,7 +35,7 @@ def _flat(x, *, dataset, normalize):
 
 @check_arguments
 def pca(
-    dataset: "View", forward: Callable[..., Any], *, dim: Count = 64, whiten: bool = False, normalize: bool = False
+    dataset: View, forward: Callable[..., Any], *, dim: Count = 64, whiten: bool = False, normalize: bool = False
 ) -> np.ndarray | Changed:
     """First principal components of the samples.
 

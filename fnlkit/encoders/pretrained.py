@@ -1,7 +1,5 @@
 """A network that starts from a pretrained backbone, of which a part is trained."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

@@ -3,21 +3,18 @@
 import importlib.util
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from fnlkit.artifacts.stored import Stored
 from fnlkit.core.errors import InputError
 from fnlkit.core.parameters import check_arguments
-from fnlkit.encoders.embed import must_have, require
-
-if TYPE_CHECKING:
-    from fnlkit.artifacts.stored import Stored
-    from fnlkit.encoders.embed import View
+from fnlkit.encoders.embed import View, must_have, require
 
 
 @check_arguments
-def wordllama(dataset: "View", forward: Callable[..., Any], *, normalize: bool = True) -> "np.ndarray | Stored":
+def wordllama(dataset: View, forward: Callable[..., Any], *, normalize: bool = True) -> np.ndarray | Stored:
     """Mean of 256 values per token by WordLlama, whose weights are in the package (extra `text`).
 
     Parameters
@@ -48,8 +45,8 @@ def wordllama(dataset: "View", forward: Callable[..., Any], *, normalize: bool =
 
 @check_arguments
 def model2vec(
-    dataset: "View", forward: Callable[..., Any], *, name: str = "minishlab/potion-base-8M", normalize: bool = True
-) -> "np.ndarray | Stored":
+    dataset: View, forward: Callable[..., Any], *, name: str = "minishlab/potion-base-8M", normalize: bool = True
+) -> np.ndarray | Stored:
     """Vectors of a static model of the package model2vec.
 
     Parameters
@@ -72,12 +69,12 @@ def model2vec(
 
 @check_arguments
 def sentence_transformers(
-    dataset: "View",
+    dataset: View,
     forward: Callable[..., Any],
     *,
     name: str = "sentence-transformers/all-MiniLM-L6-v2",
     normalize: bool = True,
-) -> "np.ndarray | Stored":
+) -> np.ndarray | Stored:
     """Embeddings of a model of the package sentence-transformers.
 
     Parameters

@@ -16,23 +16,19 @@ fedsums    a Gaussian classifier and matrices from sums         this project
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
+
+from fnlkit.artifacts.federation import Federation
 from fnlkit.core.declarations import declaration
 from fnlkit.core.errors import InputError
 from fnlkit.core.options import show_keywords
-from fnlkit.core.spec import bind, find, parse
+from fnlkit.core.spec import Spec, bind, find, parse
+from fnlkit.datasets.dataset import Dataset
 from fnlkit.estimators.defaults import WARM_UP as WARM_UP
 from fnlkit.estimators.defaults import EstimateOptions as EstimateOptions
 from fnlkit.estimators.defaults import warm_up_of as warm_up_of
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from fnlkit.artifacts.federation import Federation
-    from fnlkit.core.spec import Spec
-    from fnlkit.datasets.dataset import Dataset
-
 
 ESTIMATORS = {
     "knn": "fnlkit.estimators.knn:knn",
@@ -49,9 +45,7 @@ ESTIMATORS = {
 DETECTORS = ("confident", "knn", "aum")
 
 
-def estimate(
-    federation: "Federation", dataset: "Dataset", spec: "str | Spec" = "knn", **options: Any
-) -> "dict[str, np.ndarray]":
+def estimate(federation: Federation, dataset: Dataset, spec: str | Spec = "knn", **options: Any) -> dict[str, np.ndarray]:
     """Estimate wrong labels, as the arrays of a federation file.
 
     Parameters
@@ -107,9 +101,9 @@ show_keywords(estimate, EstimateOptions)
 
 
 def run_estimator(
-    federation: "Federation",
-    dataset: "Callable[..., Any] | Dataset",
-    spec: "str | Spec" = "knn",
+    federation: Federation,
+    dataset: Callable[..., Any] | Dataset,
+    spec: str | Spec = "knn",
     *,
     groups: Any = None,
     **options: Any,

@@ -6,7 +6,7 @@ CVPR 2017, Section 4.3, eqs. 12 and 13.
 
 import math
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,16 +15,13 @@ from numpy.typing import ArrayLike
 from fnlkit.core.declarations import Sent, declare
 from fnlkit.core.parameters import Percentile, check_arguments
 from fnlkit.estimators import federated
+from fnlkit.estimators.federated import ClientSession
+from fnlkit.estimators.inputs import EstimatorInputs
 from fnlkit.estimators.intervals import bootstrap
 from fnlkit.estimators.judgment import Judgment, sums, transitions
+from fnlkit.federated.client.client import Client, LocalModel, Received
 from fnlkit.kernels import apply_inverse, project_to_simplex
 from fnlkit.kernels.scores import anchor_transition, transition
-
-if TYPE_CHECKING:
-    from fnlkit.estimators.federated import ClientSession
-    from fnlkit.estimators.inputs import EstimatorInputs
-    from fnlkit.federated.client.client import Client, LocalModel, Received
-
 
 # Prevents the inverse of a nearly singular transition from amplifying rounding errors of softmax.
 RIDGE = 1e-3
@@ -47,7 +44,7 @@ BINS = 64
     cite="Patrini 2017",
 )
 @check_arguments
-def anchor(evidence: "EstimatorInputs", *, percentile: Percentile = 97.0, average: bool = False) -> Judgment:
+def anchor(evidence: EstimatorInputs, *, percentile: Percentile = 97.0, average: bool = False) -> Judgment:
     """Estimate T from anchor points, then the probability that a label is wrong.
 
     Given p(given | x) and T, the true class has the distribution p(given | x) T^-1, projected to the simplex. Bayes' rule
@@ -114,7 +111,7 @@ def interval_of(
 
 
 # ---- the federated form
-def anchors_of(session: "ClientSession", count: int, percentile: float, average: bool) -> np.ndarray:
+def anchors_of(session: ClientSession, count: int, percentile: float, average: bool) -> np.ndarray:
     """Compute T (C, C) of `fnlkit.kernels.scores.anchor_transition` over `count` samples in two rounds.
 
     In the first round, each client sends its largest probabilities per class, without samples; the value at the
@@ -134,7 +131,7 @@ def anchors_of(session: "ClientSession", count: int, percentile: float, average:
     return transition(replies["anchors"].sum(0).numpy() / replies["anchor_numbers"].sum(0).numpy()[:, None])
 
 
-def by_clients(evidence: "EstimatorInputs", session: "ClientSession", T: np.ndarray) -> Judgment:
+def by_clients(evidence: EstimatorInputs, session: ClientSession, T: np.ndarray) -> Judgment:
     """Judge labels in the federated form for a known T."""
     replies = session.ask(federated.reply_predicted, judge_at_home, broadcast={"T": torch.from_numpy(T)})
     evidence.weigh_counts(replies["predicted"].sum(0), "predictions")
@@ -144,12 +141,12 @@ def by_clients(evidence: "EstimatorInputs", session: "ClientSession", T: np.ndar
     return Judgment(level, *interval, level, issue, flagged, guess, T, transition(replies["relabeled"].numpy()))
 
 
-def reply_typical(client: "Client", model: "LocalModel", received: "Received", *, top: int) -> "dict[str, torch.Tensor]":
+def reply_typical(client: Client, model: LocalModel, received: Received, *, top: int) -> dict[str, torch.Tensor]:
     """Reply the `top` largest probabilities of each class (C, top), or all if there are fewer."""
     return {"typical": torch.from_numpy(np.sort(federated.predictions(client), 0)[-top:].T.copy())}
 
 
-def reply_anchors(client: "Client", model: "LocalModel", received: "Received", *, average: bool) -> "dict[str, torch.Tensor]":
+def reply_anchors(client: Client, model: LocalModel, received: Received, *, average: bool) -> dict[str, torch.Tensor]:
     """Reply the predictions (C, C) at the anchors of the wanted classes.
 
     Rows of other classes are 0. With averaging, a row is the sum of all predictions at or above the anchor's probability.
@@ -162,7 +159,7 @@ def reply_anchors(client: "Client", model: "LocalModel", received: "Received", *
     return {"anchors": torch.from_numpy(hits.T.astype(np.float64) @ p), "anchor_numbers": numbers}
 
 
-def judge_at_home(client: "Client", model: "LocalModel", received: "Received") -> dict[str, Any]:
+def judge_at_home(client: Client, model: LocalModel, received: Received) -> dict[str, Any]:
     """Reply the mean and a histogram of the issue scores and the counts of relabeled classes; keep the judgment."""
     labels = client.y.numpy()
     true = true_posterior(federated.predictions(client), labels, received["T"].numpy())

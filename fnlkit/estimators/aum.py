@@ -4,7 +4,7 @@ Pleiss, Zhang, Elenberg, Weinberger. Identifying mislabeled data using the area 
 """
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,15 +12,12 @@ import torch
 from fnlkit.core.declarations import Sent, declare
 from fnlkit.core.parameters import Count, Percentile, check_arguments
 from fnlkit.estimators import federated
+from fnlkit.estimators.inputs import EstimatorInputs
 from fnlkit.estimators.judgment import Judgment
+from fnlkit.federated.client.client import Client, LocalModel, Received
 from fnlkit.federated.client.training import Adam
 from fnlkit.kernels.scores import transition
 from fnlkit.kernels.streams import stream
-
-if TYPE_CHECKING:
-    from fnlkit.estimators.inputs import EstimatorInputs
-    from fnlkit.federated.client.client import Client, LocalModel, Received
-
 
 # Hidden units, batch size and learning rate (Adam) of the network that each client trains.
 HIDDEN, BATCH, RATE = 100, 64, 0.003
@@ -43,7 +40,7 @@ WIDE, COMPONENTS, PER_COMPONENT = 64, 40, 15
     cite="Pleiss 2020",
 )
 @check_arguments
-def aum(evidence: "EstimatorInputs", *, epochs: Count = 10, percentile: Percentile = 99.0) -> Judgment:
+def aum(evidence: EstimatorInputs, *, epochs: Count = 10, percentile: Percentile = 99.0) -> Judgment:
     """Judge labels by the margin of the given label, averaged over the epochs of a local training.
 
     The margin is the logit of the given label minus the largest other logit. Each client trains a network with a hidden layer
@@ -78,7 +75,7 @@ def aum(evidence: "EstimatorInputs", *, epochs: Count = 10, percentile: Percenti
 
 
 def judge_margins(
-    client: "Client", model: "LocalModel", received: "Received", *, epochs: int, percentile: float, seed: int
+    client: Client, model: LocalModel, received: Received, *, epochs: int, percentile: float, seed: int
 ) -> dict[str, Any]:
     """Reply counts by guessed and given label; keep the judgment of each sample."""
     points, labels = client.rows["input/embedding"].numpy(), client.y.numpy()

@@ -11,6 +11,8 @@ from numpy.typing import ArrayLike
 from fnlkit.core.declarations import Sent, declare
 from fnlkit.core.parameters import Range, check_arguments
 from fnlkit.estimators import federated
+from fnlkit.estimators.federated import ClientSession
+from fnlkit.estimators.inputs import EstimatorInputs
 from fnlkit.estimators.intervals import bootstrap
 from fnlkit.estimators.judgment import Judgment, owners
 from fnlkit.kernels import class_thresholds, count_matrix
@@ -20,8 +22,6 @@ from fnlkit.kernels.scores import transition
 if TYPE_CHECKING:
     import torch
 
-    from fnlkit.estimators.federated import ClientSession
-    from fnlkit.estimators.inputs import EstimatorInputs
     from fnlkit.federated.client.client import Client, LocalModel, Received
 
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 )
 @check_arguments
 def confident(
-    evidence: "EstimatorInputs",
+    evidence: EstimatorInputs,
     *,
     folds: Annotated[int, Range(2)] = 4,
     by: Literal["client", "sample"] = "client",
@@ -115,7 +115,7 @@ def judgment(
     return Judgment(level, *interval, level, issue, flagged, guess, transition(joint_matrix.sum(0)), transition(joint_matrix))
 
 
-def by_clients(evidence: "EstimatorInputs", session: "ClientSession", thresholds: str) -> Judgment:
+def by_clients(evidence: EstimatorInputs, session: ClientSession, thresholds: str) -> Judgment:
     """Judge labels in the federated form.
 
     Clients count; the server adds the counts and computes the intervals.

@@ -12,6 +12,8 @@ import numpy as np
 from fnlkit.core.declarations import Sent, declare
 from fnlkit.core.parameters import NotNegative, Range, check_arguments
 from fnlkit.estimators import federated
+from fnlkit.estimators.federated import ClientSession
+from fnlkit.estimators.inputs import EstimatorInputs
 from fnlkit.estimators.intervals import widen
 from fnlkit.estimators.judgment import Judgment
 from fnlkit.estimators.likelihood import allowing_for_mistakes, confidence_of, estimates_of, fit, in_whole_numbers, scores_of
@@ -21,8 +23,6 @@ from fnlkit.kernels.streams import stream
 if TYPE_CHECKING:
     import torch
 
-    from fnlkit.estimators.federated import ClientSession
-    from fnlkit.estimators.inputs import EstimatorInputs
     from fnlkit.federated.types import Client, LocalModel, Received, Replies
 
 
@@ -37,7 +37,7 @@ JUDGED = {
 @declare(sends=federated.HELD_OUT | JUDGED, cite="Bekker 2016")
 @check_arguments
 def em(
-    evidence: "EstimatorInputs",
+    evidence: EstimatorInputs,
     *,
     folds: Annotated[int, Range(2)] = 5,
     by: Literal["client", "sample"] = "client",
@@ -107,7 +107,7 @@ def _judgment(estimates, issue, flagged, guess, confidence):
     )
 
 
-def by_clients(session: "ClientSession", *, prior: float, seed: int) -> "tuple[Judgment, Replies]":
+def by_clients(session: ClientSession, *, prior: float, seed: int) -> "tuple[Judgment, Replies]":
     """Judge labels in the federated form: (Judgment, Replies).
 
     The clients that `session.ask` reaches must have the predictions for their samples.

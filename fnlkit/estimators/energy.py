@@ -6,7 +6,7 @@ TIST 2024, Section 4.2 (NA-FedAvg).
 
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -15,21 +15,19 @@ from fnlkit.core.declarations import declare, method
 from fnlkit.core.parameters import Percentile, check_arguments
 from fnlkit.core.spec import Spec
 from fnlkit.estimators import federated
+from fnlkit.estimators.inputs import EstimatorInputs
 from fnlkit.estimators.judgment import Judgment, owners, transitions
+from fnlkit.federated.types import Client, Clients, FedOpt, LocalModel, Model, Received
 from fnlkit.kernels.scores import transition
 from fnlkit.methods import energy_levels
 from fnlkit.methods.energy_levels import estimation_round
 from fnlkit.methods.fedavg import Round, fedavg
 
-if TYPE_CHECKING:
-    from fnlkit.estimators.inputs import EstimatorInputs
-    from fnlkit.federated.types import Client, Clients, FedOpt, LocalModel, Model, Received
-
 
 @declare(sends=federated.PREDICTED | federated.RELABELED | energy_levels.SCORED, cite="Tsouvalas 2024")
 @check_arguments
 def energy(
-    evidence: "EstimatorInputs",
+    evidence: EstimatorInputs,
     *,
     percentile: Percentile = 75.0,
     side: Literal["below", "above"] = "below",
@@ -95,7 +93,7 @@ def judge_scores(scores: np.ndarray, among: np.ndarray, tau: float, side: str) -
     return (1 - rank, scores < tau) if side == "below" else (rank, scores >= tau)
 
 
-def judge_at_home(client: "Client", model: "LocalModel", received: "Received", *, side: str) -> dict[str, Any]:
+def judge_at_home(client: Client, model: LocalModel, received: Received, *, side: str) -> dict[str, Any]:
     """Reply the counts of relabeled classes; keep the judgment of the energies in the client's state."""
     tau, absent = float(received["tau"]), float(received["absent"])
     scores = client.rows.pop("scores_local", torch.full((len(client),), absent, dtype=torch.float64)).numpy()
@@ -105,9 +103,9 @@ def judge_at_home(client: "Client", model: "LocalModel", received: "Received", *
 
 @method(sends=energy_levels.SCORED)
 def warm_up_and_score(
-    clients: "Clients",
-    model: "Model",
-    opt: "FedOpt",
+    clients: Clients,
+    model: Model,
+    opt: FedOpt,
     select: Callable[..., Any],
     *,
     rounds: int,
@@ -116,7 +114,7 @@ def warm_up_and_score(
     score: str = "energy",
     before: int = -1,
     keep: bool = False,
-) -> "Generator[Round, None, Model]":
+) -> Generator[Round, None, Model]:
     """Train `rounds` rounds of FedAvg (`before` if it is not negative), then score energies in one round of all clients.
 
     Reports

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fnlkit.artifacts.exchange import Traffic
 from fnlkit.artifacts.stored import Chosen
 from fnlkit.core.declarations import Sent
 from fnlkit.estimators.folds import heads_predict, solve_heads, without
+from fnlkit.estimators.inputs import EstimatorInputs
 from fnlkit.evidence.gaussian import softmax
 from fnlkit.evidence.linear import Head, Scaling
 from fnlkit.federated import engines
@@ -21,8 +23,6 @@ from fnlkit.methods.fedsums import SENDS
 if TYPE_CHECKING:
     import torch
 
-    from fnlkit.artifacts.exchange import Traffic
-    from fnlkit.estimators.inputs import EstimatorInputs
     from fnlkit.experiment.experiment import Experiment
     from fnlkit.federated.types import Client, Inputs, LocalModel, Received, Replies
 
@@ -56,7 +56,7 @@ class ClientSession:
         self.clients = engines.make(engine, members, self.model.network, members.inputs, **settings)
         self.clients.sends = evidence.sends
 
-    def ask(self, *steps: Any, ids: "Sequence[int] | np.ndarray | None" = None, **more: Any) -> "Replies":
+    def ask(self, *steps: Any, ids: Sequence[int] | np.ndarray | None = None, **more: Any) -> "Replies":
         """Run steps at all clients, or at some, and collect the Replies; `more` are fields of Ask."""
         from fnlkit.federated.server.clients import Ask
 
@@ -76,7 +76,7 @@ class ClientSession:
         return torch.cat([client.rows[f"estimate/{name}"] for client in self.clients.members]).numpy()
 
 
-def with_rows(evidence: "EstimatorInputs", **rows: Any) -> ClientSession:
+def with_rows(evidence: EstimatorInputs, **rows: Any) -> ClientSession:
     """Open a session with clients that hold rows (m, ...) of their samples as ``input/NAME``, and no samples."""
     from fnlkit.federated.client.inputs import Inputs
 
@@ -85,7 +85,7 @@ def with_rows(evidence: "EstimatorInputs", **rows: Any) -> ClientSession:
     return ClientSession(evidence, _members(evidence, np.empty((count, 0), np.float32), Inputs(False), held))
 
 
-def with_model(evidence: "EstimatorInputs", experiment: "Experiment") -> ClientSession:
+def with_model(evidence: EstimatorInputs, experiment: "Experiment") -> ClientSession:
     """Open a session with clients that trained a model, with their state from this training."""
     from fnlkit.federated.client.network import Model
 
@@ -93,7 +93,7 @@ def with_model(evidence: "EstimatorInputs", experiment: "Experiment") -> ClientS
     return ClientSession(evidence, experiment.clients.members, model)
 
 
-def with_predictions(evidence: "EstimatorInputs", folds: np.ndarray | None = None) -> ClientSession:
+def with_predictions(evidence: EstimatorInputs, folds: np.ndarray | None = None) -> ClientSession:
     """Open a session with clients that hold probabilities of their samples.
 
     The probabilities are given, or predicted by a run's model or a warm-up.
@@ -171,7 +171,7 @@ def scale_of(inputs: "Inputs") -> "dict[str, torch.Tensor]":
     return {name: torch.tensor(getattr(inputs, name), dtype=torch.float64) for name in ("mean", "std")}
 
 
-def describe_traffic(traffic: "Traffic", sends: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def describe_traffic(traffic: Traffic, sends: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Describe the data that left the clients, {name: {"bytes", "what"}}; assert that every name is declared.
 
     Parameters

@@ -1,11 +1,10 @@
 """Estimate wrong labels by the label model of the method `fedsums`, from sums over all clients."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from fnlkit.core.declarations import declare
 from fnlkit.core.parameters import check_arguments
+from fnlkit.estimators.inputs import EstimatorInputs
 from fnlkit.estimators.judgment import Judgment, sums, transitions
 from fnlkit.evidence.gaussian import gaussian_head
 from fnlkit.evidence.linear import Head, Scaling
@@ -14,13 +13,10 @@ from fnlkit.federated.client.scaling import moments, pool_moments
 from fnlkit.kernels.streams import stream
 from fnlkit.methods.fedsums import SHRINKAGE
 
-if TYPE_CHECKING:
-    from fnlkit.estimators.inputs import EstimatorInputs
-
 
 @declare(cite="")
 @check_arguments
-def fedsums(evidence: "EstimatorInputs") -> Judgment:
+def fedsums(evidence: EstimatorInputs) -> Judgment:
     """Judge labels by a Gaussian classifier and transition matrices that are solved from sums over all clients.
 
     The issue score is 1 - q of the given label, with the class probabilities q of `fedsums`; the level is their mean. Nothing
@@ -52,7 +48,7 @@ def fedsums(evidence: "EstimatorInputs") -> Judgment:
     )  # fmt: skip
 
 
-def predict_halves(x: np.ndarray, evidence: "EstimatorInputs") -> np.ndarray:
+def predict_halves(x: np.ndarray, evidence: EstimatorInputs) -> np.ndarray:
     """Predict the given labels (n,) of vectors (n, d) by a Gaussian classifier of the other half; -1 if there is one group."""
     units = np.arange(len(x)) if evidence.groups is None else np.unique(evidence.groups, return_inverse=True)[1]
     half = stream(evidence.seed, "halves").permutation(int(units.max()) + 1)[units] % 2

@@ -14,14 +14,12 @@ from fnlkit.encoders.embed import embed
 from fnlkit.estimators.defaults import EstimateOptions
 from fnlkit.estimators.folds import fold_of, heads_predict, predict_by_heads
 from fnlkit.estimators.intervals import wilson
-from fnlkit.experiment.scale import scale_of
+from fnlkit.experiment.scale import Scale, scale_of
 from fnlkit.federated.client.scaling import statistics_bytes
 from fnlkit.kernels.scores import effective_size
 
 if TYPE_CHECKING:
     import torch
-
-    from fnlkit.experiment.scale import Scale
 
 
 # With more values per sample than this, distances between pixels are expensive and carry little information.
@@ -137,7 +135,7 @@ class EstimatorInputs:
         """Add the traffic of a training or of a round."""
         self.traffic.add(traffic)
 
-    def image_scale(self) -> "Scale | None":
+    def image_scale(self) -> Scale | None:
         """Compute the Scale of all clients' images; None for other data, which each training scales.
 
         Clients send their image statistics once for all trainings.

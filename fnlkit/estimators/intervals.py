@@ -5,8 +5,6 @@ consists of one or two strata.  In each stratum, a number of samples is drawn at
 the strata, so that better scores make the range narrower; the range is valid for any scores.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import NormalDist

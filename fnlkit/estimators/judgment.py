@@ -1,17 +1,14 @@
 """The result of every estimator: arrays of a federation, relabeling of flagged samples, and comparison with the truth."""
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.provenance import with_record
 from fnlkit.core.errors import InputError
 from fnlkit.kernels.scores import auc, confusion, transition, transition_errors
-
-if TYPE_CHECKING:
-    from fnlkit.artifacts.federation import Federation
-
 
 PREFIX = "estimate_"
 
@@ -49,7 +46,7 @@ class Judgment:
     client_transition: np.ndarray | None = None
     confidence: np.ndarray | None = None
 
-    def arrays(self, federation: "Federation") -> dict[str, Any]:
+    def arrays(self, federation: Federation) -> dict[str, Any]:
         """Collect the arrays by name; arrays of samples cover the whole training set (n,)."""
         held, size = federation.client_indices, len(federation.given)
         issue, flagged = np.zeros(size), np.zeros(size, bool)
@@ -96,13 +93,13 @@ def transitions(true: np.ndarray, given: np.ndarray, offsets: np.ndarray, classe
 
 
 def add_judgment(
-    federation: "Federation",
+    federation: Federation,
     arrays: dict[str, Any],
     *,
     relabel: bool = False,
     provenance: dict[str, Any] | None = None,
     facts: dict[str, Any] | None = None,
-) -> "Federation":
+) -> Federation:
     """Add an estimate's arrays to a federation; they replace any earlier estimate.
 
     Parameters
@@ -140,7 +137,7 @@ def add_judgment(
     return judged
 
 
-def compare(federation: "Federation") -> dict[str, Any]:
+def compare(federation: Federation) -> dict[str, Any]:
     """Measure the quality of a federation's estimates, as a flat dict of numbers.
 
     Parameters

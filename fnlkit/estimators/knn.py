@@ -13,13 +13,13 @@ from fnlkit.core.declarations import Sent, declare
 from fnlkit.core.errors import InputError
 from fnlkit.core.parameters import Automatic, Range, check_arguments
 from fnlkit.estimators import federated
+from fnlkit.estimators.inputs import EstimatorInputs
 from fnlkit.estimators.judgment import Judgment, sums, transitions
 from fnlkit.kernels import knn_vote
 from fnlkit.kernels.scores import transition
 from fnlkit.methods.neighbor_votes import neighbors_for
 
 if TYPE_CHECKING:
-    from fnlkit.estimators.inputs import EstimatorInputs
     from fnlkit.federated.client.client import Client, LocalModel, Received
 
 
@@ -39,7 +39,7 @@ _CHECKED, _MOST_BY_ORDER = 10_000, 0.05
 )
 @check_arguments
 def knn(
-    evidence: "EstimatorInputs",
+    evidence: EstimatorInputs,
     *,
     k: Annotated[int, Range(1), Automatic()] = -1,
     across: bool = False,
@@ -122,7 +122,7 @@ def share_by_order(embeddings: np.ndarray, labels: np.ndarray, offsets: np.ndarr
     return float((again != votes[reverse]).mean())
 
 
-def by_clients(evidence: "EstimatorInputs", k: int, settings: dict[str, Any]) -> Judgment:
+def by_clients(evidence: EstimatorInputs, k: int, settings: dict[str, Any]) -> Judgment:
     """Judge labels in the federated form: each client searches neighbors among its samples."""
     sizes = np.diff(evidence.offsets)
     wanted = _count_neighbors(sizes, k, evidence.classes)

@@ -4,7 +4,7 @@ Xu, Chen, Quek, Chong. FedCorr: Multi-stage federated learning for label noise c
 """
 
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -14,19 +14,17 @@ from fnlkit.core.parameters import Count, NotNegative, Range, check_arguments
 from fnlkit.core.spec import Spec
 from fnlkit.estimators import federated
 from fnlkit.estimators.defaults import WARM_UP
+from fnlkit.estimators.inputs import EstimatorInputs
 from fnlkit.estimators.judgment import Judgment, owners, sums, transitions
 from fnlkit.estimators.loss import FLAGGED, of_counts, split, upper_probability
+from fnlkit.federated.client.client import Client, LocalModel, Received
 from fnlkit.methods.fedcorr import fedcorr
-
-if TYPE_CHECKING:
-    from fnlkit.estimators.inputs import EstimatorInputs
-    from fnlkit.federated.client.client import Client, LocalModel, Received
 
 
 @declare(sends={**federated.PREDICTED, **federated.RELABELED, **FLAGGED, **(declaration(fedcorr).sends or {})}, cite="Xu 2022")
 @check_arguments
 def lid(
-    evidence: "EstimatorInputs",
+    evidence: EstimatorInputs,
     *,
     iterations: Annotated[int, Range()] = 0,
     k: Count = 20,
@@ -104,7 +102,7 @@ def _note_left_out(evidence, left_out):
         )
 
 
-def judge_at_home(client: "Client", model: "LocalModel", received: "Received", *, seed: int) -> dict[str, Any]:
+def judge_at_home(client: Client, model: LocalModel, received: Received, *, seed: int) -> dict[str, Any]:
     """Reply a noisy client's number of flagged labels and the counts of relabeled classes; keep the judgment."""
     losses = client.rows["loss"].numpy().astype(np.float64)
     issue, large = split(losses, np.array([0, len(losses)]), seed)

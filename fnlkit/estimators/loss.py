@@ -11,6 +11,8 @@ import numpy as np
 from fnlkit.core.declarations import Sent, declare
 from fnlkit.core.parameters import check_arguments
 from fnlkit.estimators import federated
+from fnlkit.estimators.federated import ClientSession
+from fnlkit.estimators.inputs import EstimatorInputs
 from fnlkit.estimators.judgment import Judgment, sums, transitions
 from fnlkit.kernels.mixture import two_components
 from fnlkit.kernels.scores import transition
@@ -18,8 +20,6 @@ from fnlkit.kernels.scores import transition
 if TYPE_CHECKING:
     import torch
 
-    from fnlkit.estimators.federated import ClientSession
-    from fnlkit.estimators.inputs import EstimatorInputs
     from fnlkit.federated.types import Client, LocalModel, Received, Replies
 
 
@@ -39,7 +39,7 @@ _LEAST_VARIANCE = 1e-12
     cite="Arpit 2017",
 )
 @check_arguments
-def loss(evidence: "EstimatorInputs", *, scope: Literal["pooled", "client"] = "pooled") -> Judgment:
+def loss(evidence: EstimatorInputs, *, scope: Literal["pooled", "client"] = "pooled") -> Judgment:
     """Judge labels by a mixture of two Gaussians on their cross entropies.
 
     The level is the share of samples in the component with the larger mean. The issue score is the probability of that
@@ -71,7 +71,7 @@ def loss(evidence: "EstimatorInputs", *, scope: Literal["pooled", "client"] = "p
     return Judgment(level, *evidence.interval(wrong), sums(losses, offsets) / sizes, issue, flagged, guess, T, client_T)
 
 
-def by_clients(evidence: "EstimatorInputs", session: "ClientSession", scope: str) -> Judgment:
+def by_clients(evidence: EstimatorInputs, session: ClientSession, scope: str) -> Judgment:
     """Judge labels in the federated form; with scope=pooled, the server fits the mixture to all losses."""
     mixture = None
     if scope == "pooled":
@@ -83,7 +83,7 @@ def by_clients(evidence: "EstimatorInputs", session: "ClientSession", scope: str
     return of_counts(evidence, session, replies, replies["mean_loss"].numpy())
 
 
-def of_counts(evidence: "EstimatorInputs", session: "ClientSession", replies: "Replies", score: np.ndarray) -> Judgment:
+def of_counts(evidence: EstimatorInputs, session: ClientSession, replies: "Replies", score: np.ndarray) -> Judgment:
     """Make the Judgment of clients that replied ``flagged`` and ``relabeled``, given their scores (N,)."""
     wrong = replies["flagged"].numpy()
     sizes = np.diff(evidence.offsets)

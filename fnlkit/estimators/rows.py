@@ -3,15 +3,14 @@
 Probabilities can have columns for classes that have no label in a federation, such as those of a global model.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
 from fnlkit.artifacts import large
+from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.names import class_names
 from fnlkit.artifacts.paths import display_path
 from fnlkit.artifacts.stored import blocks
@@ -21,10 +20,6 @@ from fnlkit.datasets.labels import class_finder
 from fnlkit.datasets.loading import cache_folder
 from fnlkit.datasets.places import cache_json
 from fnlkit.datasets.table import ENDINGS, read_table
-
-if TYPE_CHECKING:
-    from fnlkit.artifacts.federation import Federation
-
 
 _ALSO = {"probabilities": ("probs", "pred_probs"), "embeddings": ("features",)}
 

@@ -1,28 +1,25 @@
 """A short federated training for estimators that need a model: on all clients, or by folds for held-out predictions."""
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
 from fnlkit.artifacts.federation import Federation
+from fnlkit.artifacts.run import Run
 from fnlkit.artifacts.stored import Chosen
 from fnlkit.core.errors import InputError, WorkStopped
 from fnlkit.core.spec import Spec
+from fnlkit.datasets.dataset import Dataset
 from fnlkit.estimators.defaults import warm_up_of
 from fnlkit.estimators.folds import without
 from fnlkit.experiment import Experiment, Settings
+from fnlkit.experiment.network import Trained as TrainedNetwork
 from fnlkit.experiment.network import load_trained, without_head
 from fnlkit.experiment.output import torch_threads
 from fnlkit.federated.client.client import ClientList, in_blocks
 from fnlkit.federated.client.network import predict
-
-if TYPE_CHECKING:
-    from fnlkit.artifacts.run import Run
-    from fnlkit.datasets.dataset import Dataset
-    from fnlkit.experiment.network import Trained as TrainedNetwork
-
 
 _NEVER = 10**9
 
@@ -119,9 +116,7 @@ def train_warmup(
     return Trained(experiment, experiment.clients.members.source)
 
 
-def model_probabilities(
-    run: "Run", dataset: "Dataset", positions: np.ndarray, classes: int, device: str = "auto"
-) -> np.ndarray:
+def model_probabilities(run: Run, dataset: Dataset, positions: np.ndarray, classes: int, device: str = "auto") -> np.ndarray:
     """Predict probabilities (m, C) of training samples, selected by position, with the model of a run.
 
     Raises
@@ -133,7 +128,7 @@ def model_probabilities(
     return _probabilities(predicted.network, None, predicted.x_train, positions, predicted.inputs)
 
 
-def of_run(run: "Run", dataset: "Dataset", classes: int, device: str = "auto") -> "TrainedNetwork":
+def of_run(run: Run, dataset: Dataset, classes: int, device: str = "auto") -> TrainedNetwork:
     """Load a run's model for a data set's samples, as fnlkit.experiment.network.Trained.
 
     Raises

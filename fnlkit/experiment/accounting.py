@@ -1,7 +1,5 @@
 """Privacy accounting of a run: releases of labels, recorded in a ledger before they happen."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from fnlkit.artifacts import ledger

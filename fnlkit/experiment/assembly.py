@@ -1,17 +1,16 @@
 """Assembly of an experiment: samples, network, scale, clients, optimizer and method from the settings."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Generator
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from fnlkit.artifacts import key as keys
+from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.stored import Changed, Rows, blocks
 from fnlkit.core.errors import InputError
 from fnlkit.core.parameters import arguments_of
@@ -33,11 +32,8 @@ from fnlkit.federated.client.training import Fit
 from fnlkit.federated.server.aggregation import too_few
 from fnlkit.federated.server.clients import Clients, Public
 from fnlkit.federated.server.selection import average_for
+from fnlkit.federated.types import FedOpt, Round
 from fnlkit.kernels.streams import derive_key
-
-if TYPE_CHECKING:
-    from fnlkit.artifacts.federation import Federation
-    from fnlkit.federated.types import FedOpt, Round
 
 
 # ---- samples

@@ -2,15 +2,13 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fnlkit.core import registry
 from fnlkit.core.declarations import Sent, declaration
 from fnlkit.core.errors import InputError
 from fnlkit.core.spec import Spec, parse
-
-if TYPE_CHECKING:
-    from fnlkit.experiment.settings import Settings
+from fnlkit.experiment.settings import Settings
 
 # Components that methods with a need do not use, and the reason.
 _NO_MODELS = dict.fromkeys(("optimizer", "aggregator"), "averages no models")
@@ -68,7 +66,7 @@ class BoundMethod:
         all_sent = (sent for _, sends in self.list_replies() for sent in (sends or {}).values())
         return next((sent.what for sent in all_sent if sent.sum_only), None)
 
-    def refuse_idle(self, settings: "Settings") -> None:
+    def refuse_idle(self, settings: Settings) -> None:
         """Raise InputError if a setting names a component that the method does not use."""
         for need in self.needs & _IDLE.keys():
             for name, reason in _IDLE[need].items():

@@ -1,7 +1,5 @@
 """Checkpoints of an experiment: snapshot, resume with all checks, and a rehearsal of the resume."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, replace
 from typing import Any
 

@@ -1,33 +1,29 @@
 """Train several methods on parts of each client's samples, and join the models to a committee (method `auto`)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
+from fnlkit.artifacts.federation import Federation
 from fnlkit.core.errors import InputError, WorkStopped
 from fnlkit.core.parameters import arguments_of
 from fnlkit.core.spec import parse
+from fnlkit.datasets.dataset import Dataset
 from fnlkit.datasets.groups import without
 from fnlkit.experiment import checkpoints, memory
 from fnlkit.experiment.experiment import Experiment
 from fnlkit.experiment.plan import BoundMethod
 from fnlkit.experiment.scale import Scale
+from fnlkit.experiment.settings import Settings
 from fnlkit.federated.client.client import in_blocks
 from fnlkit.federated.client.network import Model, Network, predict
 from fnlkit.federated.server.agreement import measure_agreements, predict_fold
 from fnlkit.kernels.committees import find_weights
 from fnlkit.kernels.streams import stream
 from fnlkit.models.committee import Committee
-
-if TYPE_CHECKING:
-    from fnlkit.artifacts.federation import Federation
-    from fnlkit.datasets.dataset import Dataset
-    from fnlkit.experiment.settings import Settings
 
 # Entries of a run's memory: the number of finished trainings, which methods failed (M,), agreement and weight of each method
 # (M, 2) or (0, 2), and the models that were trained on all samples (E, P).  Predictions for held-out samples stay at their

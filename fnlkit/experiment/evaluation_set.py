@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.stored import Chosen, Rows, load_small
 from fnlkit.core.errors import InputError
 from fnlkit.core.spec import bind, find, parse
+from fnlkit.datasets.dataset import Dataset
 
 if TYPE_CHECKING:
     import torch
-
-    from fnlkit.artifacts.federation import Federation
-    from fnlkit.datasets.dataset import Dataset
 
 
 # Columns of a row of the history that a user's measure cannot replace.

@@ -1,16 +1,15 @@
 """Train one experiment from a federation, a data set and settings: the training loop."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
 from fnlkit.artifacts.names import REAL_SITES
+from fnlkit.artifacts.run import Run
 from fnlkit.artifacts.stored import load_small
 from fnlkit.core.errors import InputError
 from fnlkit.core.processes import defer_interrupts
@@ -23,16 +22,13 @@ from fnlkit.experiment.plan import Plan
 from fnlkit.experiment.probing import warm_head
 from fnlkit.experiment.references import OwnScores
 from fnlkit.experiment.selection import Selection
+from fnlkit.experiment.settings import Settings
 from fnlkit.federated.client.network import Model
 from fnlkit.federated.server.admission import check_any_accepted
 from fnlkit.federated.server.rounds import Round
 from fnlkit.federated.server.schedules import pooled_rounds
 from fnlkit.kernels.scores import confusion
 from fnlkit.models.devices import device_of
-
-if TYPE_CHECKING:
-    from fnlkit.artifacts.run import Run
-    from fnlkit.experiment.settings import Settings
 
 
 class Experiment:

@@ -12,16 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fnlkit.artifacts.federation import OF_RUNS
+from fnlkit.artifacts.federation import OF_RUNS, Federation
+from fnlkit.artifacts.run import Run
 from fnlkit.core.errors import InputError
+from fnlkit.datasets.dataset import Dataset
+from fnlkit.experiment.settings import Settings
 
 if TYPE_CHECKING:
     import torch
 
-    from fnlkit.artifacts.federation import Federation
-    from fnlkit.artifacts.run import Run
-    from fnlkit.datasets.dataset import Dataset
-    from fnlkit.experiment.settings import Settings
     from fnlkit.federated.engines.engine import Engine
 
 

@@ -1,19 +1,13 @@
 """Memorization of wrong labels by the global model and the cohort's local models; requires true labels."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 
 from fnlkit.federated.client.client import read_ahead
+from fnlkit.federated.server.clients import Clients
 from fnlkit.kernels.scores import memorization
-
-if TYPE_CHECKING:
-    import torch
-
-    from fnlkit.federated.server.clients import Clients
 
 
 def local_memorization(

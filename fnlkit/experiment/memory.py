@@ -1,17 +1,13 @@
 """Convert the state of clients and server between rounds to named tensors of a run and back."""
 
-from __future__ import annotations
-
 import functools
 import pickle
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-if TYPE_CHECKING:
-    from fnlkit.federated.types import Client, FedOpt
-
+from fnlkit.federated.types import Client, FedOpt
 
 # Server parts of an optimizer that a resumed run does not repeat; only the server's memory is restored for these parts.
 _SERVER_PARTS = ("aggregate", "rescale", "server", "prepare")

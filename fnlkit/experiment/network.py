@@ -1,10 +1,15 @@
 """Build a run's network for training, for evaluation and for estimators that start from a run."""
 
-from __future__ import annotations
+from typing import NamedTuple
 
-from typing import TYPE_CHECKING, NamedTuple
+import numpy as np
+import torch
 
+from fnlkit.artifacts.run import Run
+from fnlkit.artifacts.stored import Rows
 from fnlkit.core.errors import InputError
+from fnlkit.core.spec import Spec
+from fnlkit.datasets.dataset import Dataset
 from fnlkit.encoders.encoding import Encoding
 from fnlkit.encoders.features import with_backbone
 from fnlkit.experiment.plan import BoundMethod
@@ -14,15 +19,6 @@ from fnlkit.federated.client.network import Network, predict
 from fnlkit.kernels.streams import stream
 from fnlkit.models import build
 from fnlkit.models.devices import device_of
-
-if TYPE_CHECKING:
-    import numpy as np
-    import torch
-
-    from fnlkit.artifacts.run import Run
-    from fnlkit.artifacts.stored import Rows
-    from fnlkit.core.spec import Spec
-    from fnlkit.datasets.dataset import Dataset
 
 
 def build_network(

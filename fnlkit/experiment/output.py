@@ -1,7 +1,5 @@
 """Files that a run writes during training: the lock on its output and the metrics, one row per round."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping

@@ -1,24 +1,20 @@
 """Linear probing before fine-tuning (LP-FT, Kumar 2022): the head of a pretrained network is trained first, on features."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from fnlkit.artifacts.exchange import Traffic
+from fnlkit.artifacts.federation import Federation
 from fnlkit.core.errors import InputError
 from fnlkit.core.spec import parse
+from fnlkit.datasets.dataset import Dataset
 from fnlkit.encoders.features import find_pretrained, with_backbone
+from fnlkit.experiment.settings import Settings
 from fnlkit.federated.client.client import in_blocks
-
-if TYPE_CHECKING:
-    from fnlkit.artifacts.exchange import Traffic
-    from fnlkit.artifacts.federation import Federation
-    from fnlkit.datasets.dataset import Dataset
-    from fnlkit.experiment.settings import Settings
-    from fnlkit.federated.client.network import Network
+from fnlkit.federated.client.network import Network
 
 
 def warm_head(

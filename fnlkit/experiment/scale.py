@@ -1,20 +1,15 @@
 """Scale of the samples: published statistics, or statistics that each client sends once."""
 
-from __future__ import annotations
-
 import hashlib
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.stored import Chosen, Rows
 from fnlkit.core.errors import InputError, SampleError
+from fnlkit.datasets.dataset import Dataset
 from fnlkit.federated.client.scaling import channel_moments, moments, pool_channel_moments, pool_moments
-
-if TYPE_CHECKING:
-    from fnlkit.artifacts.federation import Federation
-    from fnlkit.datasets.dataset import Dataset
-
 
 # Mean squared length of a sample of features of a backbone after scaling: with 1,280 features of standard deviation 1, steps of
 # the usual learning rates are so long that a linear head memorizes wrong labels.

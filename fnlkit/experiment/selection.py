@@ -1,20 +1,16 @@
 """Selection of the model of a run, and the counts for the selection (`--select`, `--patience`)."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from fnlkit.artifacts.names import REAL_SITES
+from fnlkit.artifacts.run import Run
 from fnlkit.core.errors import InputError
 from fnlkit.experiment.criteria import AGREEMENT, CHANGES
 from fnlkit.federated.client.client import read_ahead
 from fnlkit.federated.client.measuring import reply_held_out_agreement, reply_prediction_changes
 from fnlkit.federated.client.network import Model
-
-if TYPE_CHECKING:
-    from fnlkit.artifacts.run import Run
 
 
 class Selection:

@@ -5,20 +5,19 @@ from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Literal
 
+from numpy.typing import ArrayLike
+
+from fnlkit.artifacts.run import Run
 from fnlkit.core import registry
 from fnlkit.core.errors import InputError
 from fnlkit.core.options import option
 from fnlkit.core.parameters import Count, Natural, NotNegative, Positive, PositiveShare, Share, SpecText, faults
+from fnlkit.datasets.dataset import Dataset
 from fnlkit.federated.engines import EngineOptions
 from fnlkit.models import NETWORKS
 
 # Types of values; the command line, which reads this module, does not need their modules.
 TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
-    from fnlkit.artifacts.run import Run
-    from fnlkit.datasets.dataset import Dataset
 
 _Path = str | os.PathLike[str]
 LEDGER = "Ledger of privacy spent over all runs. Default: next to the data set (train: with `privacy_key`); none: no ledger."
@@ -133,14 +132,14 @@ class TrainOptions(EngineOptions):
     `dataset` and `output` have the same option in several commands, which declare it.
     """
 
-    dataset: "_Path | Dataset | None" = _federation(None)
+    dataset: _Path | Dataset | None = _federation(None)
     preset: str | None = _method(
         None,
         "Options of a paper, for example fedcorr/cifar10; options given here take precedence.",
         metavar="NAME",
         recipe=True,
     )
-    embeddings: "_Path | ArrayLike | None" = _federation(
+    embeddings: _Path | ArrayLike | None = _federation(
         None,
         "A backbone or a file of vectors, for methods that compare samples. Default: as `backbone`.",
         rare=True,
@@ -154,7 +153,7 @@ class TrainOptions(EngineOptions):
         recipe=True,
     )
     checkpoint_every: Count = _run(10, "Rounds between checkpoints.", rare=True, recipe=True)
-    resume: "_Path | Run | None" = _run(None, "Continue this run; start a new one if the file does not exist.", metavar="RUN")
+    resume: _Path | Run | None = _run(None, "Continue this run; start a new one if the file does not exist.", metavar="RUN")
     accept_code_change: bool = _run(False, "Resume also if your own files changed; the run records both versions.", rare=True)
     overwrite: bool = _run(False, "Replace an unfinished run at `output`.", rare=True)
     ledger: _Path | None = _protection(None, LEDGER, rare=True, metavar="FILE")

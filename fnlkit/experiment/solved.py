@@ -4,21 +4,20 @@ The method is the generator that real sites and other engines run. Here a "clien
 side, and replies their sums, so that the work does not grow with the number of clients.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from fnlkit.artifacts.exchange import Traffic
+from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.run import Run
 from fnlkit.core import registry
 from fnlkit.core.errors import InputError
 from fnlkit.core.spec import parse
-from fnlkit.datasets.dataset import must_be
+from fnlkit.datasets.dataset import Dataset, must_be
 from fnlkit.encoders.features import choose_head
 from fnlkit.evidence.gaussian import softmax
 from fnlkit.evidence.linear import BLOCK, Head, Scaling
@@ -34,15 +33,11 @@ from fnlkit.experiment.identity import (
     versions,
 )
 from fnlkit.experiment.scale import scale_of
+from fnlkit.experiment.settings import Settings
 from fnlkit.federated.client.scaling import statistics_bytes
 from fnlkit.kernels.neighbors import on_one_blas_thread
 from fnlkit.kernels.scores import confusion
 from fnlkit.models import COSINES, cosines_of
-
-if TYPE_CHECKING:
-    from fnlkit.artifacts.federation import Federation
-    from fnlkit.datasets.dataset import Dataset
-    from fnlkit.experiment.settings import Settings
 
 # Largest size in bytes of the features of all samples that are kept between messages.
 MOST = 2**30

@@ -2,20 +2,17 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fnlkit import kernels
 from fnlkit.artifacts import ledger
+from fnlkit.artifacts.ledger import Release
+from fnlkit.artifacts.run import Run
 from fnlkit.core.errors import InputError
-
-if TYPE_CHECKING:
-    from fnlkit.artifacts.ledger import Release
-    from fnlkit.artifacts.run import Run
-    from fnlkit.kernels.streams import HiddenStream
-
+from fnlkit.kernels.streams import HiddenStream
 
 # Replies that release labels; their privacy cost is part of the statement.
 RELEASED = frozenset({"private_counts", "exact_counts", "epsilon"})
@@ -44,7 +41,7 @@ def keep_probability(epsilon: float, classes: int) -> float:
     return 1 / (1 + (classes - 1) * math.exp(-epsilon))
 
 
-def randomized_response(labels: np.ndarray, classes: int, epsilon: float, rng: "HiddenStream") -> NDArray[np.integer[Any]]:
+def randomized_response(labels: np.ndarray, classes: int, epsilon: float, rng: HiddenStream) -> NDArray[np.integer[Any]]:
     """Keep each label (n,) or replace it by a uniformly drawn OTHER class.
 
     Parameters
@@ -139,7 +136,7 @@ def epsilon_at(delta: float, epsilons: Sequence[float], classes: int) -> float |
     return min(total.get_epsilon_for_delta(delta), pure_epsilon(epsilons))
 
 
-def releases(run: "Run") -> "list[Release]":
+def releases(run: Run) -> list[Release]:
     """Read the Releases of a run from its log; [] if no labels were released.
 
     Parameters
@@ -166,7 +163,7 @@ def releases(run: "Run") -> "list[Release]":
     return collected
 
 
-def statement(runs: "Run | Sequence[Run]", *, known: "Sequence[Release]" = (), delta: float = 1e-5) -> dict[str, Any]:
+def statement(runs: Run | Sequence[Run], *, known: Sequence[Release] = (), delta: float = 1e-5) -> dict[str, Any]:
     """State the privacy of runs on one data set; {} if no labels were sent.
 
     Releases add up per sample over runs, seeds and partitions.  The statement applies to the sample with the highest total
@@ -201,7 +198,7 @@ def statement(runs: "Run | Sequence[Run]", *, known: "Sequence[Release]" = (), d
     return sum_costs([*known, *made], data.pop(), beside=beside, delta=delta) if made else {}
 
 
-def sum_costs(made: "Sequence[Release]", data: str, *, beside: Iterable[str] = (), delta: float = 1e-5) -> dict[str, Any]:
+def sum_costs(made: Sequence[Release], data: str, *, beside: Iterable[str] = (), delta: float = 1e-5) -> dict[str, Any]:
     """Sum the cost of Releases in the same form as `statement`.
 
     Parameters

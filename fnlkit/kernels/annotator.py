@@ -1,7 +1,5 @@
 """The transition matrix of one annotator, from class probabilities and given labels."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Checks of kernel arguments; errors name the argument, the value found and the remedy."""
 
-from __future__ import annotations
-
 import math
 from types import SimpleNamespace
 

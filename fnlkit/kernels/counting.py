@@ -1,7 +1,5 @@
 """Confident learning: class thresholds and count matrices of many clients in one call."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Labels of samples and error rates of annotators from votes."""
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

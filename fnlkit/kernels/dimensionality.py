@@ -1,7 +1,5 @@
 """Local intrinsic dimensionality of points and clients."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Literal
 

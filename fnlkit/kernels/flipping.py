@@ -1,7 +1,5 @@
 """Flip labels with given draws: by a transition matrix and by randomized response."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -9,8 +9,6 @@ computation has the type of the weights, float32 or float64.  A call uses one th
 give the same bytes, independent of other compiled code.
 """
 
-from __future__ import annotations
-
 import functools
 from concurrent.futures import Executor
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Inverses of transition matrices and their condition numbers."""
 
-from __future__ import annotations
-
 import contextlib
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Learn a matrix between a network's predictions and the labels, with predictions that do not change."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from fnlkit._kernels import learning as compiled

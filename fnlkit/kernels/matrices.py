@@ -1,7 +1,5 @@
 """Transition matrices T[true, given] with rows that sum to 1: construction and sampling."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from fnlkit.core.errors import InputError, list_names

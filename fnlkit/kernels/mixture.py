@@ -1,7 +1,5 @@
 """Mixtures of two one-dimensional Gaussians, and membership in the upper component."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

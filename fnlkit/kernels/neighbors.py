@@ -8,8 +8,6 @@ without a barrier.  For large sets FAISS reaches most of the peak performance an
 without it, scikit-learn searches.  This is the only file that imports FAISS.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import sys

@@ -1,7 +1,5 @@
 """Projection onto the probability simplex."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Scores of labels, predictions and estimates against true labels; requires neither torch nor scikit-learn."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import ArrayLike
 

@@ -3,8 +3,6 @@
 Source: FedSIR (Gholami 2026); parameters are those of its public code, sinagh72/FedSIR.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import ArrayLike
 

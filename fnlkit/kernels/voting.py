@@ -1,7 +1,5 @@
 """Votes of nearest neighbors."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import numpy as np

@@ -6,7 +6,7 @@ TIST 2024.
 
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -15,16 +15,13 @@ from fnlkit.core.declarations import Sent, method
 from fnlkit.core.errors import InputError
 from fnlkit.core.parameters import NotNegative, Positive, Share, arguments_of, check_arguments, passes_on
 from fnlkit.federated.client.losses.distillation import embedding_distilled, logit_distilled
+from fnlkit.federated.types import Client, Clients, FedOpt, LocalModel, Model, Received
 from fnlkit.methods import energy_levels
 from fnlkit.methods.fedavg import Round, fedavg
 from fnlkit.methods.missed import complete_levels
 from fnlkit.methods.na_fedavg import na_fedavg
 from fnlkit.methods.neighbor_votes import limit_neighbors, vote
 from fnlkit.methods.nnc import nnc
-
-if TYPE_CHECKING:
-    from fnlkit.federated.types import Client, Clients, FedOpt, LocalModel, Model, Received
-
 
 # Parameters of the estimates, as in NNC and NA-FedAvg.
 VOTES, ENERGY = ("k", "include_self"), ("at", "percentile", "score")
@@ -46,12 +43,12 @@ def schedule(rounds: int, source: str, level: float, at: int) -> int | None:
 
 
 # ---- on the client
-def measure_square(client: "Client", model: "LocalModel", received: "Received") -> dict[str, Any]:
+def measure_square(client: Client, model: LocalModel, received: Received) -> dict[str, Any]:
     """Reply the mean square of the client's embeddings."""
     return {"embedding_square": client.rows["input/embedding"].double().square().mean().cpu()}
 
 
-def measure_moments(client: "Client", model: "LocalModel", received: "Received") -> dict[str, Any]:
+def measure_moments(client: Client, model: LocalModel, received: Received) -> dict[str, Any]:
     """Reply the mean and the mean square of each dimension of the client's embeddings, (2, D), or zeros."""
     x = client.rows["input/embedding"].double()
     moments = torch.stack([x.mean(0), x.square().mean(0)]).cpu()
@@ -59,7 +56,7 @@ def measure_moments(client: "Client", model: "LocalModel", received: "Received")
 
 
 # ---- the server
-def weigh_moments(moments: "torch.Tensor", sizes: "torch.Tensor") -> "tuple[torch.Tensor, torch.Tensor]":
+def weigh_moments(moments: torch.Tensor, sizes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Pool the embeddings of all clients: their mean (D,), and the variance averaged over the dimensions.
 
     Parameters
@@ -105,9 +102,9 @@ def weigh_moments(moments: "torch.Tensor", sizes: "torch.Tensor") -> "tuple[torc
 @passes_on(nnc, *VOTES)
 @passes_on(na_fedavg, *ENERGY)
 def akd(
-    clients: "Clients",
-    model: "Model",
-    opt: "FedOpt",
+    clients: Clients,
+    model: Model,
+    opt: FedOpt,
     select: Callable[..., Any],
     *,
     rounds: int,
@@ -120,7 +117,7 @@ def akd(
     distance: Literal["norm", "absolute"] = "norm",
     scale: Literal["standard", "rms", "given"] = "standard",
     **of_levels,
-) -> "Generator[Round, None, Model]":
+) -> Generator[Round, None, Model]:
     """Distill noisy clients from a teacher that was not trained on their labels.
 
     The loss of each client is the cross entropy + strength x [level_m > above] x KD (eq. 9).

@@ -1,15 +1,13 @@
 """Reference: all data on one client, the upper bound without federation."""
 
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fnlkit.core.declarations import method
 from fnlkit.core.parameters import check_arguments
 from fnlkit.federated.server.schedules import pooled_rounds, stretch
+from fnlkit.federated.types import Clients, FedOpt, Model
 from fnlkit.methods.fedavg import Round, fedavg
-
-if TYPE_CHECKING:
-    from fnlkit.federated.types import Clients, FedOpt, Model
 
 
 @method(
@@ -19,14 +17,14 @@ if TYPE_CHECKING:
 )
 @check_arguments
 def centralized(
-    clients: "Clients",
-    model: "Model",
-    opt: "FedOpt",
+    clients: Clients,
+    model: Model,
+    opt: FedOpt,
     select: Callable[..., Any],
     *,
     rounds: int,
     usual: Callable[..., Any] = fedavg,
-) -> "Generator[Round, None, Model]":
+) -> Generator[Round, None, Model]:
     """Train on all data in one place, with as many passes over the samples as FedAvg.
 
     FedAvg passes over the share `fraction` of the clients in each round.  The single client here therefore trains in

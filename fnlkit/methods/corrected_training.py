@@ -1,19 +1,16 @@
 """Training with the transition matrix of each client, which the client estimates and stores for the loss."""
 
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
 from fnlkit.core.declarations import Sent
 from fnlkit.federated.client.scoring import softmax_numpy
+from fnlkit.federated.types import Client, Clients, FedOpt, LocalModel, Model, Received
 from fnlkit.kernels.scores import anchor_transition, confusion, transition
 from fnlkit.methods.fedavg import Round
-
-if TYPE_CHECKING:
-    from fnlkit.federated.types import Client, Clients, FedOpt, LocalModel, Model, Received
-
 
 TRANSITION = {
     "transition": Sent.share(
@@ -23,8 +20,8 @@ TRANSITION = {
 
 
 def keep_transition(
-    client: "Client", model: "LocalModel", transition: np.ndarray, identity: float, report: bool
-) -> "dict[str, torch.Tensor] | None":
+    client: Client, model: LocalModel, transition: np.ndarray, identity: float, report: bool
+) -> dict[str, torch.Tensor] | None:
     """Store T for the loss; reply it only if requested."""
     client.state["transition"] = torch.from_numpy(transition).to(model.weights)
     client.state["identity_share"] = torch.tensor(identity, dtype=torch.float64)
@@ -95,15 +92,15 @@ def _within(matrix, seen, limit):
 
 
 def train_corrected(
-    clients: "Clients",
-    model: "Model",
-    opt: "FedOpt",
+    clients: Clients,
+    model: Model,
+    opt: FedOpt,
     select: Callable[..., Any],
     *,
     rounds: int,
     estimate: Callable[..., Any],
     **step,
-) -> "Generator[Round, None, Model]":
+) -> Generator[Round, None, Model]:
     """Yield rounds with correction (Algorithm 1, phase 2).
 
     Clients run `estimate` on the received model and then train.
@@ -123,9 +120,9 @@ def train_corrected(
 
 
 def keep_anchor_transition(
-    client: "Client",
-    model: "LocalModel",
-    received: "Received",
+    client: Client,
+    model: LocalModel,
+    received: Received,
     *,
     percentile: float,
     anchor: str,
@@ -134,7 +131,7 @@ def keep_anchor_transition(
     report: bool = False,
     confidence: float = 0.95,
     missed: bool = False,
-) -> "dict[str, torch.Tensor] | None":
+) -> dict[str, torch.Tensor] | None:
     """Store T, estimated from anchor points or from confident predictions; with `missed`, only if the client has none."""
     if missed and "transition" in client.state:
         return None

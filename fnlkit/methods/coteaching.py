@@ -7,31 +7,29 @@ corruption? ICML 2019.
 
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from fnlkit.core.declarations import method
 from fnlkit.core.parameters import Count, Natural, Range, check_arguments, passes_on
 from fnlkit.federated.client.losses.exchange import exchanged
+from fnlkit.federated.types import Clients, FedOpt, Model
 from fnlkit.methods.fedavg import Round, fedavg
 from fnlkit.methods.warmup import forgotten
 from fnlkit.models.pair_output import must_be_pair
-
-if TYPE_CHECKING:
-    from fnlkit.federated.types import Clients, FedOpt, Model
 
 
 @method(loss="own", needs=("pair",), cite="Han 2018")  # the second model is the second half of `weights`
 @check_arguments
 def coteaching(
-    clients: "Clients",
-    model: "Model",
-    opt: "FedOpt",
+    clients: Clients,
+    model: Model,
+    opt: FedOpt,
     select: Callable[..., Any],
     *,
     rounds: int,
     forget: Annotated[float, Range(0, 1, open_high=True)] = 0.2,
     ramp: Count = 10,
-) -> "Generator[Round, None, Model]":
+) -> Generator[Round, None, Model]:
     """Train two models, each on the samples with the other's smallest losses.
 
     Parameters
@@ -73,16 +71,16 @@ def coteaching(
 @check_arguments
 @passes_on(coteaching)
 def coteaching_plus(
-    clients: "Clients",
-    model: "Model",
-    opt: "FedOpt",
+    clients: Clients,
+    model: Model,
+    opt: FedOpt,
     select: Callable[..., Any],
     *,
     rounds: int,
     start: Natural = 10,
     agreed: Literal["none", "all"] = "none",
     **schedule: Any,
-) -> "Generator[Round, None, Model]":
+) -> Generator[Round, None, Model]:
     """Train two models on samples on which they disagree (Yu 2019, Algorithm 1).
 
     Parameters

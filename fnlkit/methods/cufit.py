@@ -5,28 +5,26 @@ noise. NeurIPS 2024.
 """
 
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from fnlkit.core.declarations import method
 from fnlkit.core.parameters import Rounds, check_arguments
 from fnlkit.federated.client.losses.cross_entropy import kept_cross_entropy
+from fnlkit.federated.types import Client, Clients, FedOpt, LocalModel, Model, Received
 from fnlkit.methods.fedavg import Round, fedavg
 from fnlkit.methods.missed import catching_up
 
-if TYPE_CHECKING:
-    from fnlkit.federated.types import Client, Clients, FedOpt, LocalModel, Model, Received
-
 
 # ---- on the client
-def choose_agreed(client: "Client", model: "LocalModel", received: "Received") -> None:
+def choose_agreed(client: Client, model: LocalModel, received: Received) -> None:
     """Write rows["keep"]: 1 for samples whose label the model predicts, 0 for the others."""
     logits = model(client.x)
     client.rows["keep"] = (logits.argmax(-1).cpu() == client.y.cpu()).to(logits.dtype)
 
 
-def choose_once(client: "Client", model: "LocalModel", received: "Received") -> None:
+def choose_once(client: Client, model: LocalModel, received: Received) -> None:
     """Let a client that missed the round of the probe choose by the model that it receives first."""
     if "keep" not in client.rows:
         choose_agreed(client, model, received)
@@ -41,14 +39,14 @@ def intermediate_rounds(intermediate: int, rounds: int) -> int:
 @method(loss="own", needs=("probe",), schedule=intermediate_rounds, cite="Yu 2024")
 @check_arguments
 def cufit(
-    clients: "Clients",
-    model: "Model",
-    opt: "FedOpt",
+    clients: Clients,
+    model: Model,
+    opt: FedOpt,
     select: Callable[..., Any],
     *,
     rounds: int,
     intermediate: Rounds = -1,
-) -> "Generator[Round, None, Model]":
+) -> Generator[Round, None, Model]:
     """Fine-tune on the samples whose label a linear probe predicts, then on those that the fine-tuned model predicts.
 
     Parameters

@@ -5,7 +5,7 @@ Li, Socher, Hoi. DivideMix: Learning with noisy labels as semi-supervised learni
 
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,17 +15,15 @@ from fnlkit.core.parameters import Count, NotNegative, Positive, Rounds, Share, 
 from fnlkit.federated.client.losses.exchange import exchanged
 from fnlkit.federated.client.losses.mixmatch import mixmatch
 from fnlkit.federated.client.scoring import sample_losses
+from fnlkit.federated.types import Client, Clients, FedOpt, LocalModel, Model, Received
 from fnlkit.kernels.mixture import lower_probability
 from fnlkit.methods.fedavg import Round, fedavg
 from fnlkit.methods.warmup import warmup_rounds
 from fnlkit.models.pair_output import both, must_be_pair
 
-if TYPE_CHECKING:
-    from fnlkit.federated.types import Client, Clients, FedOpt, LocalModel, Model, Received
-
 
 # ---- on the client
-def divide(client: "Client", model: "LocalModel", received: "Received", *, seed: int) -> None:
+def divide(client: Client, model: LocalModel, received: Received, *, seed: int) -> None:
     """Store each model's probabilities (n, 2) that labels are right (co-divide, line 4)."""
     logits, labels = both(model.features(client.x)).cpu().double(), client.y.cpu()
     clean = [lower_probability(sample_losses(part, labels).numpy(), seed=seed) for part in logits.unbind(-2)]
@@ -38,9 +36,9 @@ def divide(client: "Client", model: "LocalModel", received: "Received", *, seed:
 @method(loss="own", needs=("pair",), schedule=warmup_rounds, cite="Li 2020")
 @check_arguments
 def dividemix(
-    clients: "Clients",
-    model: "Model",
-    opt: "FedOpt",
+    clients: Clients,
+    model: Model,
+    opt: FedOpt,
     select: Callable[..., Any],
     *,
     rounds: int,
@@ -51,7 +49,7 @@ def dividemix(
     threshold: Share = 0.5,
     alpha: Positive = 4.0,
     views: Count = 2,
-) -> "Generator[Round, None, Model]":
+) -> Generator[Round, None, Model]:
     """Train two models, each on labels that the other's losses classify as right.
 
     Parameters

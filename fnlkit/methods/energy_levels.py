@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -13,11 +13,8 @@ from fnlkit.core.errors import InputError
 from fnlkit.core.parameters import Automatic, Range
 from fnlkit.federated.client.scoring import confidence, energy
 from fnlkit.federated.server.selection import cohort_size
+from fnlkit.federated.types import Client, Clients, FedOpt, LocalModel, Model, Received, Replies
 from fnlkit.methods.missed import complete_levels
-
-if TYPE_CHECKING:
-    from fnlkit.federated.types import Client, Clients, FedOpt, LocalModel, Model, Received, Replies
-
 
 # A round number that starts at 1, as in the paper.
 RoundNumber = Annotated[int, Range(1), Automatic()]
@@ -30,7 +27,7 @@ SCORED = {
 
 @declare(choices={"name": ("scores_global", "scores_local")})
 def score_samples(
-    client: "Client", model: "LocalModel", received: "Received", *, name: str, score: str, keep: bool = False
+    client: Client, model: LocalModel, received: Received, *, name: str, score: str, keep: bool = False
 ) -> dict[str, Any]:
     """Reply scores (n,) of the samples by the current model.
 
@@ -44,14 +41,14 @@ def score_samples(
     return {name: scores}
 
 
-def keep_scores(client: "Client", model: "LocalModel", received: "Received", *, score: str) -> None:
+def keep_scores(client: Client, model: LocalModel, received: Received, *, score: str) -> None:
     """Store the scores of the received model instead of sending them."""
     client.rows["scores_global"] = SCORES[score](model(client.x)).double().cpu()
 
 
 def estimate_own_level(
-    client: "Client", model: "LocalModel", received: "Received", *, percentile: float, side: str, score: str
-) -> "dict[str, torch.Tensor]":
+    client: Client, model: LocalModel, received: Received, *, percentile: float, side: str, score: str
+) -> dict[str, torch.Tensor]:
     """Reply only the noise level, with a threshold from the scores of the client."""
     before = client.rows.pop("scores_global").numpy()
     after = SCORES[score](model(client.x)).double().cpu().numpy()
@@ -64,7 +61,7 @@ def share_beyond(scores: np.ndarray, threshold: float, side: str) -> float:
     return float(np.mean(scores < threshold if side == "below" else scores >= threshold))
 
 
-def estimate_levels(replies: "Replies", count: int, *, percentile: float = 75.0, side: str = "below") -> tuple[np.ndarray, Any]:
+def estimate_levels(replies: Replies, count: int, *, percentile: float = 75.0, side: str = "below") -> tuple[np.ndarray, Any]:
     """Estimate the noise levels (N,) and the threshold tau (eq. 6).
 
     Clients without scores count as the noisiest of the others.
@@ -94,9 +91,9 @@ def estimate_levels(replies: "Replies", count: int, *, percentile: float = 75.0,
 
 
 def estimation_round(
-    clients: "Clients",
-    model: "Model",
-    opt: "FedOpt",
+    clients: Clients,
+    model: Model,
+    opt: FedOpt,
     *,
     percentile: float,
     side: str,
@@ -127,7 +124,7 @@ def estimation_round(
             "expect": ("scores_global", "scores_local"),
         }
 
-    def levels_of(replies: "Replies") -> tuple[np.ndarray, Any]:
+    def levels_of(replies: Replies) -> tuple[np.ndarray, Any]:
         return estimate_levels(replies, len(clients), percentile=percentile, side=side)
 
     weights = None if weigh is None else lambda replies: weigh(levels_of(replies)[0])
@@ -140,7 +137,7 @@ def round_of_estimation(at: int, rounds: int) -> int:
     return at if at >= 1 else min(30, max(1, round(0.15 * rounds)))
 
 
-def when_to_estimate(rounds: int, clients: "Clients", select: Callable[..., Any], at: int, name: str) -> tuple[int, int]:
+def when_to_estimate(rounds: int, clients: Clients, select: Callable[..., Any], at: int, name: str) -> tuple[int, int]:
     """Divide `rounds` rounds into the rounds before R_w and the rounds after it.
 
     R_w, in which all N clients take part, costs N / m rounds for cohorts of m.

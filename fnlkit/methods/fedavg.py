@@ -6,16 +6,14 @@ data. AISTATS 2017.
 
 import inspect
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from fnlkit.core.declarations import method
 from fnlkit.federated.client.network import Model
 from fnlkit.federated.server.rounds import Round as Round
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from fnlkit.federated.types import Clients, FedOpt
+from fnlkit.federated.types import Clients, FedOpt
 
 
 def follows_schedule(method: Callable[..., Any]) -> bool:
@@ -32,13 +30,13 @@ def follows_schedule(method: Callable[..., Any]) -> bool:
 
 @method(cite="McMahan 2017")
 def fedavg(
-    clients: "Clients",
+    clients: Clients,
     model: Model,
-    opt: "FedOpt",
+    opt: FedOpt,
     select: Callable[..., Any],
     *,
     rounds: int,
-    among: "np.ndarray | None" = None,
+    among: np.ndarray | None = None,
     stage: str = "training",
     schedule: Callable[..., Any] | None = None,
     **step: Any,

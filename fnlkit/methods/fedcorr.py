@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Generator
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -19,15 +19,12 @@ from fnlkit.core.retired import refuse_retired
 from fnlkit.federated.client.scoring import double_softmax_losses, sample_losses, softmax_numpy
 from fnlkit.federated.server.schedules import stretch
 from fnlkit.federated.server.selection import average_for, cohort_size
+from fnlkit.federated.types import Batch, Client, Clients, FedOpt, LocalModel, Model, Received
 from fnlkit.kernels.dimensionality import lid, lid_scores
 from fnlkit.kernels.mixture import two_components
 from fnlkit.kernels.streams import stream
 from fnlkit.methods.fedavg import Round, fedavg, follows_schedule
 from fnlkit.methods.missed import ask_again
-
-if TYPE_CHECKING:
-    from fnlkit.federated.types import Batch, Client, Clients, FedOpt, LocalModel, Model, Received
-
 
 # Choices in which the public code differs from the paper.
 CODE = ("proximal", "ranking", "lid", "losses", "relabeled", "strict")
@@ -38,7 +35,7 @@ USUAL = ("usual", "usual_optimizer", "usual_aggregator", "usual_selector", "usua
 
 # ---- on the client
 @declare(fused_kernel="adaptive")
-def adaptive_proximal(w: "torch.Tensor", w_start: "torch.Tensor", batch: "Batch") -> "torch.Tensor":
+def adaptive_proximal(w: torch.Tensor, w_start: torch.Tensor, batch: Batch) -> torch.Tensor:
     """Gradient of beta mu_k ||w - w_global||^2 (eq. 5).
 
     `proximal` (...,) is beta mu_k.
@@ -47,7 +44,7 @@ def adaptive_proximal(w: "torch.Tensor", w_start: "torch.Tensor", batch: "Batch"
 
 
 @declare(fused_kernel="adaptive_norm")
-def adaptive_proximal_norm(w: "torch.Tensor", w_start: "torch.Tensor", batch: "Batch") -> "torch.Tensor":
+def adaptive_proximal_norm(w: torch.Tensor, w_start: torch.Tensor, batch: Batch) -> torch.Tensor:
     """Gradient of beta mu_k ||w - w_global|| (public code).
 
     It is 0 in the first batch of an epoch.
@@ -62,15 +59,15 @@ LOSSES = {"cross-entropy": sample_losses, "double-softmax": double_softmax_losse
 
 
 def score_locally(
-    client: "Client",
-    model: "LocalModel",
-    received: "Received",
+    client: Client,
+    model: LocalModel,
+    received: Received,
     *,
     k: int,
     variant: Literal["paper", "fedcorr"],
     losses: str = "cross-entropy",
     copies: Literal["once", "each"] = "each",
-) -> "dict[str, torch.Tensor]":
+) -> dict[str, torch.Tensor]:
     """Reply the mean LID of the local predictions (eq. 2); store the losses.
 
     With ``copies="once"``, also reply the number of predictions that the mean leaves out.
@@ -86,9 +83,9 @@ def score_locally(
 
 
 def find_and_relabel(
-    client: "Client",
-    model: "LocalModel",
-    received: "Received",
+    client: Client,
+    model: LocalModel,
+    received: Received,
     *,
     ratio: float,
     confidence: float,
@@ -96,7 +93,7 @@ def find_and_relabel(
     strict: bool,
     seed: int,
     losses: str = "cross-entropy",
-) -> "dict[str, torch.Tensor]":
+) -> dict[str, torch.Tensor]:
     """Reply the noise level from a split of the losses, and relabel noisy samples.
 
     Of the noisy samples, the share pi with the largest losses is selected (eq. 6).  A selected sample gets the class
@@ -114,14 +111,12 @@ def find_and_relabel(
     return {"noise_level": torch.tensor(noisy.mean(), dtype=torch.float64)}
 
 
-def relabel_confident(client: "Client", model: "LocalModel", received: "Received", *, confidence: float, strict: bool) -> None:
+def relabel_confident(client: Client, model: LocalModel, received: Received, *, confidence: float, strict: bool) -> None:
     """After fine-tuning, relabel every sample that has a confident global prediction."""
     relabel(client, torch.arange(len(client)), model(client.x).softmax(-1).cpu(), confidence, strict)
 
 
-def relabel(
-    client: "Client", index: "torch.Tensor", probabilities: "torch.Tensor", confidence: float, strict: bool = False
-) -> None:
+def relabel(client: Client, index: torch.Tensor, probabilities: torch.Tensor, confidence: float, strict: bool = False) -> None:
     """Replace labels of samples in `index` by the most probable class, if confident.
 
     Parameters
@@ -139,7 +134,7 @@ def relabel(
 
 
 # ---- the server
-def share_of_a_round(clients: "Clients", select: Callable[..., Any]) -> float:
+def share_of_a_round(clients: Clients, select: Callable[..., Any]) -> float:
     """Share of the clients in a round, after rounding to whole clients."""
     return cohort_size(clients, getattr(select, "fraction", 0.1)) / len(clients)
 
@@ -215,9 +210,9 @@ class Findings(NamedTuple):
 
 
 def pre_processing(
-    clients: "Clients",
-    model: "Model",
-    opt: "FedOpt",
+    clients: Clients,
+    model: Model,
+    opt: FedOpt,
     *,
     iterations: int,
     group: int,
@@ -228,7 +223,7 @@ def pre_processing(
     k: Count = 20,
     ratio: Share = 0.5,
     copies: Literal["once", "each"] = "each",
-) -> "Generator[Round, None, tuple[Model, Findings]]":
+) -> Generator[Round, None, tuple[Model, Findings]]:
     """Yield the rounds of stage 1 (Algorithm 1, lines 1 to 13); return (model, Findings).
 
     `schedule` is that of `fedavg`.  Other parameters as in `fedcorr`.
@@ -297,9 +292,9 @@ def pre_processing(
 
 
 def fine_tuning(
-    clients: "Clients",
-    model: "Model",
-    opt: "FedOpt",
+    clients: Clients,
+    model: Model,
+    opt: FedOpt,
     select: Callable[..., Any],
     *,
     rounds: int,
@@ -308,7 +303,7 @@ def fine_tuning(
     schedule: Callable[..., Any],
     clean_level: Share = 0.1,
     **later: Any,
-) -> "Generator[Round, None, Model]":
+) -> Generator[Round, None, Model]:
     """Yield the rounds of stage 2 on clean clients, and relabel the others (Algorithm 1, lines 14 to 18).
 
     `findings` is the result of `pre_processing`; `select`, `schedule` and `later` (keywords of local training) are those of
@@ -330,9 +325,9 @@ def fine_tuning(
 
 
 def usual_training(
-    clients: "Clients",
-    model: "Model",
-    opt: "FedOpt",
+    clients: Clients,
+    model: Model,
+    opt: FedOpt,
     select: Callable[..., Any],
     *,
     rounds: int,
@@ -344,7 +339,7 @@ def usual_training(
     usual_lr: NotNegative = 0.0,
     usual_decay: NotNegative = 1.0,
     **later: Any,
-) -> "Generator[Round, None, Model]":
+) -> Generator[Round, None, Model]:
     """Yield the rounds of stage 3 on all clients (Algorithm 1, lines 19 and 20), by any method and components.
 
     `select`, `schedule` and `later` (keywords of local training) are those of `fedavg`.  Other parameters as in `fedcorr`.
@@ -383,9 +378,9 @@ def usual_training(
 @passes_on(fine_tuning, *CLEAN)
 @passes_on(pre_processing, *SCORES)
 def fedcorr(
-    clients: "Clients",
-    model: "Model",
-    opt: "FedOpt",
+    clients: Clients,
+    model: Model,
+    opt: FedOpt,
     select: Callable[..., Any],
     *,
     rounds: int,
@@ -400,7 +395,7 @@ def fedcorr(
     regularizer: Callable[..., Any] | None = None,
     code: tuple[Any, ...] | list[Any] = (),
     **of_stages: Any,
-) -> "Generator[Round, None, Model]":
+) -> Generator[Round, None, Model]:
     """Find noisy clients and samples, relabel, fine-tune on clean clients, then train.
 
     The three stages are `pre_processing`, `fine_tuning` and `usual_training`, which declare their own parameters.

@@ -5,7 +5,7 @@ Li, Li, Cheng, Liao, Yu. FedDiv: Collaborative noise filtering for federated lea
 
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -15,15 +15,13 @@ from fnlkit.core.parameters import NotNegative, Positive, Rounds, Share, check_a
 from fnlkit.federated.client.losses.filtered import consistent, debias_logits, filter_weight
 from fnlkit.federated.client.scoring import double_softmax_losses, sample_losses
 from fnlkit.federated.server.selection import cohort_size
+from fnlkit.federated.types import Client, Clients, FedOpt, LocalModel, Model, Received
 from fnlkit.kernels.mixture import fit_from
 from fnlkit.methods.fedavg import Round
 
-if TYPE_CHECKING:
-    from fnlkit.federated.types import Client, Clients, FedOpt, LocalModel, Model, Received
-
 
 # ---- on the client
-def filter_losses(logits: "torch.Tensor", labels: "torch.Tensor", losses: str) -> "torch.Tensor":
+def filter_losses(logits: torch.Tensor, labels: torch.Tensor, losses: str) -> torch.Tensor:
     """Compute the losses (n,) float64 to which the filter is fitted and applied.
 
     Parameters
@@ -42,9 +40,9 @@ def filter_losses(logits: "torch.Tensor", labels: "torch.Tensor", losses: str) -
 
 
 def filter_samples(
-    client: "Client",
-    model: "LocalModel",
-    received: "Received",
+    client: Client,
+    model: LocalModel,
+    received: Received,
     *,
     level: float,
     relabel_level: float,
@@ -75,7 +73,7 @@ def filter_samples(
         client.state["filter_bias"] = torch.full((client.classes,), 1 / client.classes).to(model.weights)
 
 
-def fit_filter(client: "Client", model: "LocalModel", received: "Received", *, losses: str) -> "dict[str, torch.Tensor]":
+def fit_filter(client: Client, model: LocalModel, received: Received, *, losses: str) -> dict[str, torch.Tensor]:
     """Reply the mixture of the local model's losses (eq. 2).
 
     If there is a global mixture, the fit starts from it.
@@ -85,9 +83,7 @@ def fit_filter(client: "Client", model: "LocalModel", received: "Received", *, l
     return {"filter": torch.from_numpy(fit_from(values, start))}
 
 
-def update_bias(
-    client: "Client", model: "LocalModel", received: "Received", *, momentum: float, debias: float, sure: float
-) -> None:
+def update_bias(client: Client, model: LocalModel, received: Received, *, momentum: float, debias: float, sure: float) -> None:
     """Update the class bias b with the mean prediction on confident samples (eq. 12)."""
     logits, bias = model(client.x), client.state["filter_bias"]
     chosen = debias_logits(logits, bias.to(logits), debias).softmax(-1).amax(-1) >= sure
@@ -134,9 +130,9 @@ def budget(rounds: int, warmup: int, clean_visits: int) -> tuple[int, int]:
 )
 @check_arguments
 def feddiv(
-    clients: "Clients",
-    model: "Model",
-    opt: "FedOpt",
+    clients: Clients,
+    model: Model,
+    opt: FedOpt,
     select: Callable[..., Any],
     *,
     rounds: int,
@@ -151,7 +147,7 @@ def feddiv(
     alpha: Positive = 1.0,
     losses: Literal["scaled", "plain"] = "scaled",
     clean_visits: Rounds = -1,
-) -> "Generator[Round, None, Model]":
+) -> Generator[Round, None, Model]:
     """Filter samples with a federated mixture and relabel confident ones (Section 3).
 
     A noisy client trains on the samples for which its model and the global model agree.

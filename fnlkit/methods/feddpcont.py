@@ -6,7 +6,7 @@ Di, Zhu, Li, Liu. Federated learning with local openset noisy labels. ECCV 2024.
 import math
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -18,18 +18,15 @@ from fnlkit.core.parameters import Automatic, NotNegative, Range, Rounds, check_
 from fnlkit.federated.client.losses.contrastive import contrastive
 from fnlkit.federated.client.losses.cross_entropy import cross_entropy
 from fnlkit.federated.privacy import debias, randomized_response, to_simplex
+from fnlkit.federated.types import Client, Clients, FedOpt, LocalModel, Model, Received
 from fnlkit.methods.fedavg import Round
-
-if TYPE_CHECKING:
-    from fnlkit.federated.types import Client, Clients, FedOpt, LocalModel, Model, Received
-
 
 # Expected error of the released distribution above which a note is printed: the paper's is 5 % on CIFAR-10.
 LARGE_ERROR = 0.08
 
 
 # ---- on the client
-def release_labels(client: "Client", model: "LocalModel", received: "Received", *, epsilon: float | None) -> dict[str, Any]:
+def release_labels(client: Client, model: LocalModel, received: Received, *, epsilon: float | None) -> dict[str, Any]:
     """Reply label counts after randomized response (Algorithm 1, lines 2 to 6).
 
     Each given label is flipped once with T_DP.
@@ -94,7 +91,7 @@ def ramp(r: int, rounds: int, *, strength: float, delay: int, length: int) -> fl
 
 
 def collect_prior(
-    clients: "Clients", model: "Model", *, epsilon: float, release: str, simplex: str
+    clients: Clients, model: Model, *, epsilon: float, release: str, simplex: str
 ) -> tuple[NDArray[np.floating[Any]] | np.ndarray, dict[str, Any]]:
     """Request the label counts of all clients; return the distribution (C,) and a report."""
     if release == "exact" and epsilon > 0:
@@ -134,9 +131,9 @@ def collect_prior(
 )
 @check_arguments
 def feddpcont(
-    clients: "Clients",
-    model: "Model",
-    opt: "FedOpt",
+    clients: Clients,
+    model: Model,
+    opt: FedOpt,
     select: Callable[..., Any],
     *,
     rounds: int,
@@ -148,7 +145,7 @@ def feddpcont(
     length: Rounds = 0,
     simplex: Literal["project", "clip"] = "project",
     floor: Annotated[float, Range(0, 1, open_high=True)] = 1e-5,
-) -> "Generator[Round, None, Model]":
+) -> Generator[Round, None, Model]:
     """Keep a network from memorizing wrong labels with privately released label counts.
 
     Train with CE(y) - b CE(y').  y' is drawn from the distribution of all clients' labels (Algorithm 2), which each client

@@ -5,7 +5,7 @@ Yu, Ahn, Kang. FedEFC: Federated learning using enhanced forward correction agai
 
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -14,29 +14,26 @@ from fnlkit.core.declarations import method
 from fnlkit.core.parameters import AboveOne, check_arguments, passes_on
 from fnlkit.federated.client.losses.correction import forward_corrected
 from fnlkit.federated.client.scoring import softmax_numpy
+from fnlkit.federated.types import Client, Clients, FedOpt, LocalModel, Model, Received
 from fnlkit.kernels import count_matrix
 from fnlkit.methods.corrected_training import TRANSITION, keep_transition, train_corrected, transition_of
 from fnlkit.methods.fedavg import Round
 from fnlkit.methods.prestopping import ACCURACY, monitoring_rounds, prestop
 
-if TYPE_CHECKING:
-    from fnlkit.federated.types import Client, Clients, FedOpt, LocalModel, Model, Received
-
-
 # ---- on the client
 
 
 def estimate_transition(
-    client: "Client",
-    model: "LocalModel",
-    received: "Received",
+    client: Client,
+    model: LocalModel,
+    received: Received,
     *,
     rule: Literal["cleanlab", "largest"],
     weighting: str,
     clip: bool,
     limit: float,
     report: bool,
-) -> "dict[str, torch.Tensor] | None":
+) -> dict[str, torch.Tensor] | None:
     """Store T, estimated from the confident counts of the client (eqs. 3 to 9).
 
     The counts use the predictions of the received model.
@@ -55,9 +52,9 @@ def estimate_transition(
 @check_arguments
 @passes_on(prestop)
 def fedefc(
-    clients: "Clients",
-    model: "Model",
-    opt: "FedOpt",
+    clients: Clients,
+    model: Model,
+    opt: FedOpt,
     select: Callable[..., Any],
     *,
     rounds: int,
@@ -67,7 +64,7 @@ def fedefc(
     limit: AboveOne = 1e3,
     report_transition: bool = False,
     **watch: Any,
-) -> "Generator[Round, None, Model]":
+) -> Generator[Round, None, Model]:
     """Stop plain training before the noise is learned, then apply forward correction.
 
     Train plainly up to the prestopping round T_e, then with forward correction by a transition matrix of each client.

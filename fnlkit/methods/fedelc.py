@@ -6,18 +6,16 @@ Jiang, Sun, Li, Xue, Li, Wu, Xu, Wang, Liu. Tackling noisy clients in federated 
 
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 
 from fnlkit.core.declarations import method
 from fnlkit.core.parameters import NotNegative, Positive, Rounds, check_arguments
 from fnlkit.federated.client.losses.adjusted import label_learning
+from fnlkit.federated.types import Clients, FedOpt, Model
 from fnlkit.methods.fedavg import Round
 from fnlkit.methods.noisy_clients import CLASS_LOSSES, aware_of_distance, merge_prediction, stages, warm_up
-
-if TYPE_CHECKING:
-    from fnlkit.federated.types import Clients, FedOpt, Model
 
 
 # ---- the server
@@ -29,9 +27,9 @@ def warmup_rounds(warmup: int, rounds: int) -> int:
 @method(sends=CLASS_LOSSES, loss="own", schedule=warmup_rounds, cite="Jiang 2024")
 @check_arguments
 def fedelc(
-    clients: "Clients",
-    model: "Model",
-    opt: "FedOpt",
+    clients: Clients,
+    model: Model,
+    opt: FedOpt,
     select: Callable[..., Any],
     *,
     rounds: int,
@@ -42,7 +40,7 @@ def fedelc(
     scale: Positive = 10.0,
     distance: Literal["whole", "layers"] = "whole",
     missing: Literal["least", "mean"] = "least",
-) -> "Generator[Round, None, Model]":
+) -> Generator[Round, None, Model]:
     """Find noisy clients as FedNoRo does, then learn their labels by back-propagation.
 
     Parameters

@@ -5,30 +5,28 @@ Source: the algorithm `FedAvgELR` of the public code AllenPu/FedELR_CTR, commit 
 """
 
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fnlkit.core.declarations import declaration, method
 from fnlkit.core.parameters import NotNegative, Rounds, Share, check_arguments
+from fnlkit.federated.types import Clients, FedOpt, Model
+from fnlkit.methods.fedavg import Round
 from fnlkit.methods.flr import flr
-
-if TYPE_CHECKING:
-    from fnlkit.federated.types import Clients, FedOpt, Model
-    from fnlkit.methods.fedavg import Round
 
 
 @method(loss="own", schedule=declaration(flr).schedule, cite="Pu 2025")  # targets stay on the client
 @check_arguments
 def fedelr(
-    clients: "Clients",
-    model: "Model",
-    opt: "FedOpt",
+    clients: Clients,
+    model: Model,
+    opt: FedOpt,
     select: Callable[..., Any],
     *,
     rounds: int,
     strength: NotNegative = 2.0,
     momentum: Share = 0.1,
     warmup: Rounds = 0,
-) -> "Generator[Round, None, Model]":
+) -> Generator[Round, None, Model]:
     """Keep a network from memorizing wrong labels with targets from local models.
 
     Early-learning regularization on every client, CE + strength log(1 - <p, t>), with targets t from the predictions of the

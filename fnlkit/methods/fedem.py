@@ -8,7 +8,7 @@ generative classifiers, ICML 2019: it has too few parameters to learn wrong labe
 
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import torch
 
@@ -16,6 +16,7 @@ from fnlkit.core.declarations import method
 from fnlkit.core.parameters import Automatic, Count, Range, Rounds, Share, check_arguments
 from fnlkit.evidence.gaussian import gaussian_head, symmetric
 from fnlkit.federated.client.losses.cross_entropy import soft_cross_entropy
+from fnlkit.federated.types import Clients, FedOpt, Model
 from fnlkit.methods.fedavg import Round, fedavg
 from fnlkit.methods.label_inference import (
     PRIOR,
@@ -27,9 +28,6 @@ from fnlkit.methods.label_inference import (
     normalize_rows,
 )
 from fnlkit.methods.warmup import warmup_sixth
-
-if TYPE_CHECKING:
-    from fnlkit.federated.types import Clients, FedOpt, Model
 
 # Largest decrease of the inferred share of right labels in the last update. In the first two parts of the league, with
 # perceptrons, it is at most 0.06. With LeNet-5 on CIFAR-10 it is 0.11: the inferred labels are worse than the given ones.
@@ -48,9 +46,9 @@ def find_needs(combine: bool = False) -> tuple[str, ...]:
 @method(sends=SENDS | VOTES, loss="own", schedule=warmup_sixth, needs=find_needs)
 @check_arguments
 def fedem(
-    clients: "Clients",
-    model: "Model",
-    opt: "FedOpt",
+    clients: Clients,
+    model: Model,
+    opt: FedOpt,
     select: Callable[..., Any],
     *,
     rounds: int,
@@ -61,7 +59,7 @@ def fedem(
     strength: Chosen = -1.0,
     ridge: Chosen = -1.0,
     combine: bool = False,
-) -> "Generator[Round, None, Model]":
+) -> Generator[Round, None, Model]:
     """Infer the true labels from a Gaussian classifier on features and a transition matrix for each client.
 
     After plain training, all clients infer their labels in some passes without training: q(z) ~ p(z|x) T[z, y], with a common
@@ -138,8 +136,8 @@ def fedem(
 
 
 def infer_all(
-    clients: "Clients",
-    model: "Model",
+    clients: Clients,
+    model: Model,
     *,
     passes: int = 4,
     steps: int = 3,
@@ -147,7 +145,7 @@ def infer_all(
     strength: float = -1.0,
     ridge: float = -1.0,
     combine: bool = False,
-) -> "tuple[torch.Tensor, float]":
+) -> tuple[torch.Tensor, float]:
     """Let all clients infer their labels in passes without training; parameters as in `fedem`.
 
     Returns

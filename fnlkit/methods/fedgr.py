@@ -6,7 +6,7 @@ labels. ICML 2026, arXiv:2412.00452.  Source of all values: the authors' public 
 
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,11 +16,9 @@ from fnlkit.core.parameters import NotNegative, Positive, Rounds, Share, check_a
 from fnlkit.federated.client.losses.filtered import filter_weight
 from fnlkit.federated.client.losses.revised import revised
 from fnlkit.federated.client.scoring import sample_losses
+from fnlkit.federated.types import Client, Clients, FedOpt, LocalModel, Model, Received
 from fnlkit.kernels.mixture import gaussians
 from fnlkit.methods.fedavg import Round
-
-if TYPE_CHECKING:
-    from fnlkit.federated.types import Client, Clients, FedOpt, LocalModel, Model, Received
 
 # Clients count losses in BINS bins of width WIDTH; the last bin has all larger losses.
 BINS, WIDTH = 400, 0.05
@@ -28,9 +26,9 @@ BINS, WIDTH = 400, 0.05
 
 # ---- on the client
 def revise_labels(
-    client: "Client",
-    model: "LocalModel",
-    received: "Received",
+    client: Client,
+    model: LocalModel,
+    received: Received,
     *,
     revising: bool,
     silent: bool,
@@ -75,8 +73,8 @@ def revise_labels(
 
 
 def relabel(
-    before: "torch.Tensor", labels: "torch.Tensor", clean: "torch.Tensor", logits: "torch.Tensor", confidence: float
-) -> "torch.Tensor":
+    before: torch.Tensor, labels: torch.Tensor, clean: torch.Tensor, logits: torch.Tensor, confidence: float
+) -> torch.Tensor:
     """Revise labels (n,) int64, -1 for none: a clean sample keeps its given label, others get a confident prediction.
 
     A noisy sample without a confident prediction keeps its revised label of an earlier visit.
@@ -96,8 +94,8 @@ def relabel(
 
 
 def average_and_count(
-    client: "Client", model: "LocalModel", received: "Received", *, beta: float, epochs: int, batch_size: int
-) -> "dict[str, torch.Tensor]":
+    client: Client, model: LocalModel, received: Received, *, beta: float, epochs: int, batch_size: int
+) -> dict[str, torch.Tensor]:
     """Move the averaged model along the local training, and reply the numbers of samples by mean loss."""
     steps = epochs * -(-len(client) // min(batch_size, len(client)))
     kept, first, last = path_weights(steps, beta)
@@ -155,9 +153,9 @@ def fit_losses(counts: np.ndarray) -> np.ndarray:
 )
 @check_arguments
 def fedgr(
-    clients: "Clients",
-    model: "Model",
-    opt: "FedOpt",
+    clients: Clients,
+    model: Model,
+    opt: FedOpt,
     select: Callable[..., Any],
     *,
     rounds: int,
@@ -171,7 +169,7 @@ def fedgr(
     keep: Share = 0.9,
     beta: Share = 0.99,
     temperature: Positive = 0.5,
-) -> "Generator[Round, None, Model]":
+) -> Generator[Round, None, Model]:
     """Revise labels with the global model, and distill each client's averaged model.
 
     Each round the server fits two Gaussians to the losses of the cohort's samples.  A client weights each given label with the

@@ -5,25 +5,23 @@ Jiang, Sun, Wang, Liu. Towards federated learning against noisy labels via local
 
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from fnlkit.core.declarations import method
 from fnlkit.core.parameters import NotNegative, Positive, Rounds, check_arguments
 from fnlkit.federated.client.losses.consistency import self_regularized
+from fnlkit.federated.types import Clients, FedOpt, Model
 from fnlkit.methods.fedavg import Round, fedavg
 from fnlkit.methods.warmup import warmup_rounds
-
-if TYPE_CHECKING:
-    from fnlkit.federated.types import Clients, FedOpt, Model
 
 
 # ---- the server
 @method(loss="own", schedule=warmup_rounds, cite="Jiang 2022")
 @check_arguments
 def fedlsr(
-    clients: "Clients",
-    model: "Model",
-    opt: "FedOpt",
+    clients: Clients,
+    model: Model,
+    opt: FedOpt,
     select: Callable[..., Any],
     *,
     rounds: int,
@@ -32,7 +30,7 @@ def fedlsr(
     entropy: NotNegative = 0.3,
     power: Positive = 3.0,
     variant: Literal["public", "plain"] = "public",
-) -> "Generator[Round, None, Model]":
+) -> Generator[Round, None, Model]:
     """Train on the sharpened mean prediction of two views and penalize disagreement.
 
     Parameters

@@ -6,24 +6,22 @@ heterogeneity. IJCAI 2023.
 
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from fnlkit.core.declarations import method
 from fnlkit.core.parameters import Positive, Rounds, Share, check_arguments
 from fnlkit.federated.client.losses.adjusted import adjusted_distilled
+from fnlkit.federated.types import Clients, FedOpt, Model
 from fnlkit.methods.fedavg import Round
 from fnlkit.methods.noisy_clients import CLASS_LOSSES, aware_of_distance, stages, teachers_weight, warm_up
-
-if TYPE_CHECKING:
-    from fnlkit.federated.types import Clients, FedOpt, Model
 
 
 @method(sends=CLASS_LOSSES, loss="own", schedule=stages, cite="Wu 2023")
 @check_arguments
 def fednoro(
-    clients: "Clients",
-    model: "Model",
-    opt: "FedOpt",
+    clients: Clients,
+    model: Model,
+    opt: FedOpt,
     select: Callable[..., Any],
     *,
     rounds: int,
@@ -33,7 +31,7 @@ def fednoro(
     temperature: Positive = 0.8,
     distance: Literal["whole", "layers"] = "whole",
     missing: Literal["least", "mean"] = "least",
-) -> "Generator[Round, None, Model]":
+) -> Generator[Round, None, Model]:
     """Find noisy clients, distill them from the global model and reduce their weight.
 
     The weight of a noisy client decreases with the distance of its model from the models of clean clients.

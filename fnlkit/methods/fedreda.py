@@ -6,7 +6,7 @@ source of all values: the public code gist-ailab/FedReDA, commit aa87020 (2025),
 
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,18 +15,16 @@ from fnlkit.core.declarations import Sent, method
 from fnlkit.core.parameters import Count, Natural, NotNegative, Positive, Share, check_arguments
 from fnlkit.federated.client.drift import proximal
 from fnlkit.federated.client.losses.reliable import prior_adjusted, reliable
+from fnlkit.federated.types import Client, Clients, FedOpt, LocalModel, Model, Received
 from fnlkit.kernels.mixture import gaussians
 from fnlkit.methods.fedavg import Round
-
-if TYPE_CHECKING:
-    from fnlkit.federated.types import Client, Clients, FedOpt, LocalModel, Model, Received
 
 # Classes with fewer samples at a client have no mixture: all of their samples count as clean.
 FEWEST = 20
 
 
 # ---- on the client
-def predict_as_teacher(client: "Client", model: "LocalModel", received: "Received") -> None:
+def predict_as_teacher(client: Client, model: LocalModel, received: Received) -> None:
     """Write the teacher's logits (n, C), and allocate the rows of the loss at the first visit."""
     teacher, kind = received["teacher"].to(model.weights), model.weights.dtype
     client.rows["reda_teacher"] = model.score(model.network, teacher, client.x, client.inputs).cpu().to(kind)
@@ -37,8 +35,8 @@ def predict_as_teacher(client: "Client", model: "LocalModel", received: "Receive
 
 
 def judge_samples(
-    client: "Client", model: "LocalModel", received: "Received", *, judge: bool, momentum: float, epochs: int
-) -> "dict[str, torch.Tensor]":
+    client: Client, model: LocalModel, received: Received, *, judge: bool, momentum: float, epochs: int
+) -> dict[str, torch.Tensor]:
     """Move the probabilities of being clean towards the smaller losses of each class; reply the share of clean uses."""
     if judge:
         clean = find_small_losses(client.rows["reda_loss"].numpy(), client.y.cpu().numpy())
@@ -72,7 +70,7 @@ def find_small_losses(losses: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 # ---- the server
-def teachers_of(ids: np.ndarray, model: "Model", memory: "dict[str, torch.Tensor]", count: int) -> "torch.Tensor":
+def teachers_of(ids: np.ndarray, model: Model, memory: dict[str, torch.Tensor], count: int) -> torch.Tensor:
     """Choose the teachers (K, P + Q): the mean of the last models of all other clients, or the global model."""
     known = {j: memory[f"fedreda/{j}"] for j in range(count) if f"fedreda/{j}" in memory}
     total = sum(weights.double() for weights in known.values())
@@ -95,9 +93,9 @@ def teachers_of(ids: np.ndarray, model: "Model", memory: "dict[str, torch.Tensor
 )
 @check_arguments
 def fedreda(
-    clients: "Clients",
-    model: "Model",
-    opt: "FedOpt",
+    clients: Clients,
+    model: Model,
+    opt: FedOpt,
     select: Callable[..., Any],
     *,
     rounds: int,
@@ -113,7 +111,7 @@ def fedreda(
     temperature: Positive = 3.0,
     pull: NotNegative = 5e-4,
     equal: Natural = 3,
-) -> "Generator[Round, None, Model]":
+) -> Generator[Round, None, Model]:
     """Train on clean samples, and distill the mean model of the other clients on the rest.
 
     Parameters

@@ -6,7 +6,7 @@ clients. CVPR 2026, arXiv:2603.19722.  Source of all values: the authors' public
 
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -14,11 +14,9 @@ import torch
 from fnlkit.core.declarations import method
 from fnlkit.core.parameters import Automatic, NotNegative, Positive, Range, Share, check_arguments
 from fnlkit.federated.client.losses.absorbing import absorbing
+from fnlkit.federated.types import Client, Clients, FedOpt, LocalModel, Model, Received
 from fnlkit.kernels.mixture import gaussians
 from fnlkit.methods.fedavg import Round
-
-if TYPE_CHECKING:
-    from fnlkit.federated.types import Client, Clients, FedOpt, LocalModel, Model, Received
 
 # Values of the public code: pseudo-counts of the mixture and of the map, first concentration and background share, range of
 # concentrations and of the background share.
@@ -104,9 +102,9 @@ def update_mixture(
 
 
 def judge_by_geometry(
-    client: "Client",
-    model: "LocalModel",
-    received: "Received",
+    client: Client,
+    model: LocalModel,
+    received: Received,
     *,
     groups: int,
     threshold: float,
@@ -132,9 +130,9 @@ def judge_by_geometry(
 
 
 def learn_absorption(
-    client: "Client",
-    model: "LocalModel",
-    received: "Received",
+    client: Client,
+    model: LocalModel,
+    received: Received,
     *,
     lr: float,
     momentum: float,
@@ -160,9 +158,9 @@ def learn_absorption(
 @method(loss="own", needs=("embedding",), cite="Wen 2026")  # mixture and matrix stay on the client
 @check_arguments
 def fedrg(
-    clients: "Clients",
-    model: "Model",
-    opt: "FedOpt",
+    clients: Clients,
+    model: Model,
+    opt: FedOpt,
     select: Callable[..., Any],
     *,
     rounds: int,
@@ -173,7 +171,7 @@ def fedrg(
     robust: NotNegative = 0.4,
     absorb: NotNegative = 1.0,
     lr: NotNegative = 0.01,
-) -> "Generator[Round, None, Model]":
+) -> Generator[Round, None, Model]:
     """Judge labels by a mixture of directions of an embedding, and absorb noisy ones with a matrix for each client.
 
     A sample's evidence is the probability of the groups of directions that its class usually has.  Noisy labels have the

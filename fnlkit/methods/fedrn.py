@@ -5,7 +5,7 @@ Kim, Shin, Jang, Song, Yun. FedRN: Exploiting k-reliable neighbors towards robus
 
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,24 +14,22 @@ from fnlkit.core.declarations import Sent, method
 from fnlkit.core.parameters import Count, Rounds, Share, check_arguments
 from fnlkit.federated.client.losses.cross_entropy import kept_cross_entropy
 from fnlkit.federated.client.scoring import sample_losses
+from fnlkit.federated.types import Client, Clients, FedOpt, Inputs, LocalModel, Model, Received
 from fnlkit.kernels.mixture import lower_probability
 from fnlkit.kernels.streams import stream
 from fnlkit.methods.fedavg import Round
 from fnlkit.methods.warmup import warmup_rounds
 
-if TYPE_CHECKING:
-    from fnlkit.federated.types import Client, Clients, FedOpt, Inputs, LocalModel, Model, Received
-
 
 # ---- on the client
-def reply_reliability(client: "Client", model: "LocalModel", received: "Received", *, seed: int) -> dict[str, Any]:
+def reply_reliability(client: Client, model: LocalModel, received: Received, *, seed: int) -> dict[str, Any]:
     """Reply the local model's accuracy and its logits for a common noise sample."""
     hits = (model(client.x).argmax(-1).cpu() == client.y.cpu()).double()
     noise = model(noise_like(client.x[:1], client.inputs, seed))[0].double().cpu()
     return {"expertise": hits.mean(), "noise_output": noise}
 
 
-def noise_like(x: "torch.Tensor", inputs: "Inputs", seed: int) -> "torch.Tensor":
+def noise_like(x: torch.Tensor, inputs: Inputs, seed: int) -> torch.Tensor:
     """Draw one raw sample of Gaussian noise.
 
     After the normalization of the inputs, mean and standard deviation are 0 and 1, or close to these values.
@@ -44,7 +42,7 @@ def noise_like(x: "torch.Tensor", inputs: "Inputs", seed: int) -> "torch.Tensor"
     return draws.to(x.dtype)
 
 
-def select_clean(client: "Client", model: "LocalModel", received: "Received", *, threshold: float, seed: int) -> None:
+def select_clean(client: Client, model: LocalModel, received: Received, *, threshold: float, seed: int) -> None:
     """Write rows["keep"]: n / kept for samples that the models consider clean, else 0.
 
     The probability of being clean is the mean over the models, weighted by reliability.
@@ -94,7 +92,7 @@ def _normalize(values):
 
 
 def judges_for(
-    ids: np.ndarray, model: "Model", memory: "dict[str, torch.Tensor]", chosen: list[tuple[np.ndarray, np.ndarray]], width: int
+    ids: np.ndarray, model: Model, memory: dict[str, torch.Tensor], chosen: list[tuple[np.ndarray, np.ndarray]], width: int
 ) -> dict[str, Any]:
     """Collect the local models (K, 1 + k, P + Q) to scatter, and their weights (K, 1 + k).
 
@@ -122,9 +120,9 @@ def judges_for(
 )
 @check_arguments
 def fedrn(
-    clients: "Clients",
-    model: "Model",
-    opt: "FedOpt",
+    clients: Clients,
+    model: Model,
+    opt: FedOpt,
     select: Callable[..., Any],
     *,
     rounds: int,
@@ -132,7 +130,7 @@ def fedrn(
     k: Count = 2,
     share: Share = 0.6,
     threshold: Share = 0.5,
-) -> "Generator[Round, None, Model]":
+) -> Generator[Round, None, Model]:
     """Train on samples that a client and its k most reliable neighbors consider clean.
 
     Parameters

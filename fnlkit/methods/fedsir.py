@@ -7,7 +7,7 @@ labels. CVPR 2026, arXiv:2604.20825.  Source of all values: the public code sina
 import math
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,12 +18,10 @@ from fnlkit.core.parameters import Count, Natural, NotNegative, Patience, Positi
 from fnlkit.federated.client.losses.adjusted import partly_distilled
 from fnlkit.federated.server.aggregation import mean
 from fnlkit.federated.server.selection import cohort_size
+from fnlkit.federated.types import Client, Clients, FedOpt, Fit, LocalModel, Model, Received, Replies
 from fnlkit.kernels.subspaces import class_similarity, class_subspaces, classify_by_subspaces, lower_group, merge_subspaces
 from fnlkit.methods.fedavg import Round
 from fnlkit.methods.noisy_clients import aware_of_distance, teachers_weight
-
-if TYPE_CHECKING:
-    from fnlkit.federated.types import Client, Clients, FedOpt, Fit, LocalModel, Model, Received, Replies
 
 RESIDUAL = 12  # residual vectors of a class
 SIMILARITY = {"similarity": Sent.share("mean and mean square similarity of classes", "once, after the identification", (2,))}
@@ -36,13 +34,13 @@ SUBSPACES = {
 
 
 # ---- on the client
-def score_similarity(client: "Client", model: "LocalModel", received: "Received", *, least: int) -> "dict[str, torch.Tensor]":
+def score_similarity(client: Client, model: LocalModel, received: Received, *, least: int) -> dict[str, torch.Tensor]:
     """Reply how similar the first singular vectors of the classes are under the trained model."""
     directions, _, spectra = class_subspaces(_features(client, model), client.y.cpu().numpy(), client.classes)
     return {"similarity": torch.tensor(class_similarity(directions, spectra[:, 0], least=least), dtype=torch.float64)}
 
 
-def reply_subspaces(client: "Client", model: "LocalModel", received: "Received") -> "dict[str, torch.Tensor]":
+def reply_subspaces(client: Client, model: LocalModel, received: Received) -> dict[str, torch.Tensor]:
     """Reply the singular vectors of the features of each class under the received model, and their spectra."""
     labels = client.y.cpu().numpy()
     directions, residuals, spectra = class_subspaces(_features(client, model), labels, client.classes, residual=RESIDUAL)
@@ -52,7 +50,7 @@ def reply_subspaces(client: "Client", model: "LocalModel", received: "Received")
     }
 
 
-def relabel_by_subspaces(client: "Client", model: "LocalModel", received: "Received") -> None:
+def relabel_by_subspaces(client: Client, model: LocalModel, received: Received) -> None:
     """Relabel samples whose class by direction and class by residuals agree; the others keep the given label."""
     subspaces = received["subspaces"].double().cpu().numpy()
     along, away = classify_by_subspaces(_features(client, model), subspaces[:, 0], subspaces[:, 1:])
@@ -75,7 +73,7 @@ def stages(rounds: int, interval: int, begin: int, end: int) -> tuple[int, int, 
     return interval, begin if begin >= 0 else round(0.02 * rounds), end if end >= 0 else round(0.49 * rounds)
 
 
-def identify(clients: "Clients", model: "Model", fit: "Fit", *, least: int) -> "tuple[Model, Replies, np.ndarray]":
+def identify(clients: Clients, model: Model, fit: Fit, *, least: int) -> tuple[Model, Replies, np.ndarray]:
     """Train all clients from the same model; return the mean of the clean clients' models, the replies and clean (N,) bool.
 
     A client without a reply counts as noisy.
@@ -88,7 +86,7 @@ def identify(clients: "Clients", model: "Model", fit: "Fit", *, least: int) -> "
     return average_clean(clients, model, replies, clean if clean.any() else ~clean), replies, clean
 
 
-def average_clean(clients: "Clients", model: "Model", replies: "Replies", clean: np.ndarray) -> "Model":
+def average_clean(clients: Clients, model: Model, replies: Replies, clean: np.ndarray) -> Model:
     """Average the clean clients' models of a round; `model` if there is none."""
     if clients.replaying:
         return model.with_weights(None)
@@ -98,7 +96,7 @@ def average_clean(clients: "Clients", model: "Model", replies: "Replies", clean:
     return model.with_weights(mean(replies["weights"][torch.from_numpy(chosen)], clients.sizes[replies.ids[chosen]]))
 
 
-def relabel(clients: "Clients", teacher: "Model", clean: np.ndarray, *, least: int, agreement: float) -> None:
+def relabel(clients: Clients, teacher: Model, clean: np.ndarray, *, least: int, agreement: float) -> None:
     """Send the consensus of the clean clients' singular vectors to the noisy clients, which relabel their samples."""
     replies = clients.round(np.flatnonzero(clean), teacher, reply_subspaces, expect=tuple(SUBSPACES), optional=True)
     if len(replies.ids):
@@ -116,9 +114,9 @@ def schedule(rounds: int, interval: int, begin: int, end: int) -> int | None:
 @method(sends=SIMILARITY | SUBSPACES, loss="own", schedule=schedule, cite="Gholami 2026")
 @check_arguments
 def fedsir(
-    clients: "Clients",
-    model: "Model",
-    opt: "FedOpt",
+    clients: Clients,
+    model: Model,
+    opt: FedOpt,
     select: Callable[..., Any],
     *,
     rounds: int,
@@ -133,7 +131,7 @@ def fedsir(
     least_similar: Natural = 20,
     least_reference: Natural = 100,
     agreement: NotNegative = 0.03,
-) -> "Generator[Round, None, Model]":
+) -> Generator[Round, None, Model]:
     """Find clean clients by singular vectors of class features, and relabel the samples of the others with these vectors.
 
     1. All clients train from the same model.  Clients whose classes have similar first singular vectors count as noisy.

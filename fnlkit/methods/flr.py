@@ -6,15 +6,13 @@ Kim, Kim, Yun. Revisiting early-learning regularization: When federated learning
 
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from fnlkit.core.declarations import declare, method
 from fnlkit.core.parameters import NotNegative, Range, Rounds, Share, check_arguments, passes_on
 from fnlkit.federated.client.losses.mixture import label_mixture, remember_predictions
+from fnlkit.federated.types import Clients, FedOpt, Model
 from fnlkit.methods.fedavg import Round
-
-if TYPE_CHECKING:
-    from fnlkit.federated.types import Clients, FedOpt, Model
 
 
 def rates_at(
@@ -87,8 +85,8 @@ def local_training(
 @check_arguments
 @passes_on(local_training)
 def flr(
-    clients: "Clients", model: "Model", opt: "FedOpt", select: Callable[..., Any], *, rounds: int, **regularizer: Any
-) -> "Generator[Round, None, Model]":
+    clients: Clients, model: Model, opt: FedOpt, select: Callable[..., Any], *, rounds: int, **regularizer: Any
+) -> Generator[Round, None, Model]:
     """Keep a network from memorizing wrong labels with averages of past predictions.
 
     Regularize with log(1 - <p, t>), where t is a mixture of each sample's global and local average prediction (eq. 1).
@@ -145,9 +143,9 @@ def flr(
 @method(loss="own", schedule=schedule, cite="Liu 2020")
 @check_arguments
 def elr(
-    clients: "Clients",
-    model: "Model",
-    opt: "FedOpt",
+    clients: Clients,
+    model: Model,
+    opt: FedOpt,
     select: Callable[..., Any],
     *,
     rounds: int,
@@ -156,7 +154,7 @@ def elr(
     warmup: Rounds = 0,
     start: Literal["prediction", "zero"] = "zero",
     clamp: Annotated[float, Range(0, 0.5, open_high=True)] = 1e-4,
-) -> "Generator[Round, None, Model]":
+) -> Generator[Round, None, Model]:
     """Keep a network from memorizing wrong labels with local average predictions.
 
     Early-learning regularization (Liu 2020): FLR with the local average only, alpha = 0 (FLR, appendix G).
@@ -190,8 +188,8 @@ def elr(
 @check_arguments
 @passes_on(flr, "strength", "warmup")
 def slr(
-    clients: "Clients", model: "Model", opt: "FedOpt", select: Callable[..., Any], *, rounds: int, **regularizer: Any
-) -> "Generator[Round, None, Model]":
+    clients: Clients, model: Model, opt: FedOpt, select: Callable[..., Any], *, rounds: int, **regularizer: Any
+) -> Generator[Round, None, Model]:
     """Keep a network from memorizing wrong labels with the current global predictions.
 
     Server-label regularization: FLR with only this round's global prediction, alpha = 1 and beta = 0 (appendix G).
@@ -210,8 +208,8 @@ def slr(
 @check_arguments
 @passes_on(flr, "strength", "warmup")
 def er(
-    clients: "Clients", model: "Model", opt: "FedOpt", select: Callable[..., Any], *, rounds: int, **regularizer: Any
-) -> "Generator[Round, None, Model]":
+    clients: Clients, model: Model, opt: FedOpt, select: Callable[..., Any], *, rounds: int, **regularizer: Any
+) -> Generator[Round, None, Model]:
     """Make predictions more confident by entropy regularization; FLR's simplest variant.
 
     Entropy regularization (FLR, appendix E.6): the current prediction is the target, all rates are 0.

@@ -6,17 +6,14 @@ Kim, Kim, Yun. Revisiting early-learning regularization: When federated learning
 
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fnlkit.core.declarations import declaration, method
 from fnlkit.core.parameters import NotNegative, check_arguments, passes_on
+from fnlkit.federated.types import Clients, FedOpt, Model
+from fnlkit.methods.fedavg import Round
 from fnlkit.methods.fedcorr import fedcorr
 from fnlkit.methods.flr import local_training
-
-if TYPE_CHECKING:
-    from fnlkit.federated.types import Clients, FedOpt, Model
-    from fnlkit.methods.fedavg import Round
-
 
 RATES = ("alpha", "beta", "gamma", "warmup")
 STAGES = ("iterations", "finetune_rounds", "usual_rounds", "ratio", "confidence", "clean_level", "mixup", "mixup_in")
@@ -27,16 +24,16 @@ STAGES = ("iterations", "finetune_rounds", "usual_rounds", "ratio", "confidence"
 @passes_on(local_training, *RATES)
 @passes_on(fedcorr, *STAGES)
 def flr_plus(
-    clients: "Clients",
-    model: "Model",
-    opt: "FedOpt",
+    clients: Clients,
+    model: Model,
+    opt: FedOpt,
     select: Callable[..., Any],
     *,
     rounds: int,
     strength: NotNegative = 3.0,
     proximal: NotNegative = 5.0,
     **passed_on: Any,
-) -> "Generator[Round, None, Model]":
+) -> Generator[Round, None, Model]:
     """Run FedCorr with FLR's loss in all three stages, after FLR's warm-up.
 
     FLR's schedule counts communication rounds.  In stage 1 each visit of a client is a round: with 100 clients and five

@@ -6,7 +6,7 @@ learning, JAIR 2021; both as in Yu, Ahn, Kang, FedEFC, 2025.
 
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from fnlkit.core.parameters import AboveOne, Natural, Percentile, Share, check_a
 from fnlkit.federated.client.losses.correction import forward_corrected
 from fnlkit.federated.client.losses.cross_entropy import kept_cross_entropy
 from fnlkit.federated.client.scoring import softmax_numpy
+from fnlkit.federated.types import Client, Clients, FedOpt, LocalModel, Model, Received
 from fnlkit.kernels import class_thresholds
 from fnlkit.methods.corrected_training import (
     TRANSITION,
@@ -26,14 +27,10 @@ from fnlkit.methods.fedavg import Round
 from fnlkit.methods.missed import catching_up
 from fnlkit.methods.prestopping import ACCURACY, monitoring_rounds, prestop
 
-if TYPE_CHECKING:
-    from fnlkit.federated.types import Client, Clients, FedOpt, LocalModel, Model, Received
-
-
 # ---- on the client
 
 
-def prune(client: "Client", model: "LocalModel", received: "Received") -> None:
+def prune(client: Client, model: LocalModel, received: Received) -> None:
     """Write rows["keep"]: 0 for samples with a contradicted label, else n / kept."""
     flagged = confident_issues(softmax_numpy(model(client.x)), client.y.cpu().numpy())
     remaining = len(client) - flagged.sum()
@@ -41,7 +38,7 @@ def prune(client: "Client", model: "LocalModel", received: "Received") -> None:
     client.rows["keep"] = torch.from_numpy(keep).to(model.weights.dtype)
 
 
-def keep_unpruned(client: "Client", model: "LocalModel", received: "Received") -> None:
+def keep_unpruned(client: Client, model: LocalModel, received: Received) -> None:
     """Keep all samples of a client that missed the round of pruning."""
     if "keep" not in client.rows:
         client.rows["keep"] = torch.ones(len(client), dtype=model.weights.dtype)
@@ -63,9 +60,9 @@ def confident_issues(probabilities: np.ndarray, labels: np.ndarray) -> np.ndarra
 @check_arguments
 @passes_on(prestop)
 def forward(
-    clients: "Clients",
-    model: "Model",
-    opt: "FedOpt",
+    clients: Clients,
+    model: Model,
+    opt: FedOpt,
     select: Callable[..., Any],
     *,
     rounds: int,
@@ -76,7 +73,7 @@ def forward(
     limit: AboveOne = 1e3,
     report_transition: bool = False,
     **watch: Any,
-) -> "Generator[Round, None, Model]":
+) -> Generator[Round, None, Model]:
     """Correct the loss with transition matrices estimated after plain training.
 
     Train plainly up to the prestopping round, then with forward correction by T from anchor points.
@@ -116,15 +113,15 @@ def forward(
 @check_arguments
 @passes_on(prestop)
 def confident_learning(
-    clients: "Clients",
-    model: "Model",
-    opt: "FedOpt",
+    clients: Clients,
+    model: Model,
+    opt: FedOpt,
     select: Callable[..., Any],
     *,
     rounds: int,
     local_epochs: Natural = 0,
     **watch: Any,
-) -> "Generator[Round, None, Model]":
+) -> Generator[Round, None, Model]:
     """Train without samples whose labels are confidently contradicted (Northcutt 2021).
 
     Train plainly up to the prestopping round, then on the samples that confident learning does not flag.

@@ -5,20 +5,18 @@ Tanaka, Ikami, Yamasaki, Aizawa. Joint optimization framework for learning with 
 
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fnlkit.core.declarations import method
 from fnlkit.core.parameters import Count, NotNegative, Rounds, check_arguments
 from fnlkit.federated.client.losses.refurbish import joint
+from fnlkit.federated.types import Client, Clients, FedOpt, LocalModel, Model, Received
 from fnlkit.methods.fedavg import Round, fedavg
 from fnlkit.methods.warmup import warmup_rounds
 
-if TYPE_CHECKING:
-    from fnlkit.federated.types import Client, Clients, FedOpt, LocalModel, Model, Received
-
 
 # ---- on the client
-def take_soft_labels(client: "Client", model: "LocalModel", received: "Received") -> None:
+def take_soft_labels(client: Client, model: LocalModel, received: Received) -> None:
     """Make the most probable class of each soft label the working label."""
     seen = client.rows["joint_seen"] > 0
     mean = client.rows["joint_history"].sum(1)
@@ -29,9 +27,9 @@ def take_soft_labels(client: "Client", model: "LocalModel", received: "Received"
 @method(loss="own", schedule=warmup_rounds, cite="Tanaka 2018")  # soft labels stay on the client
 @check_arguments
 def jointopt(
-    clients: "Clients",
-    model: "Model",
-    opt: "FedOpt",
+    clients: Clients,
+    model: Model,
+    opt: FedOpt,
     select: Callable[..., Any],
     *,
     rounds: int,
@@ -39,7 +37,7 @@ def jointopt(
     alpha: NotNegative = 1.2,
     beta: NotNegative = 0.8,
     length: Count = 10,
-) -> "Generator[Round, None, Model]":
+) -> Generator[Round, None, Model]:
     """Train on soft labels, the mean of a sample's last predictions (Tanaka 2018).
 
     Parameters

@@ -1,16 +1,13 @@
 """Labels inferred by a Gaussian classifier on features and a transition matrix of each client."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from fnlkit.core.declarations import Sent
 from fnlkit.evidence.gaussian import triangle
+from fnlkit.federated.types import Client, Clients, LocalModel, Model, Received
 from fnlkit.kernels.annotator import fit_annotator
-
-if TYPE_CHECKING:
-    from fnlkit.federated.types import Client, Clients, LocalModel, Model, Received
-
 
 # Right labels of each class that are added to the sum of all clients.
 PRIOR = 0.5
@@ -75,7 +72,7 @@ def _infer_labels(client, model, received, *, steps, last=False, keep=False):
     return reply
 
 
-def votes_of_others(client: "Client", votes: "torch.Tensor", included: bool) -> "torch.Tensor":
+def votes_of_others(client: Client, votes: torch.Tensor, included: bool) -> torch.Tensor:
     """Compute the log likelihood (n, C) of the other labels of each sample.
 
     Parameters
@@ -89,7 +86,7 @@ def votes_of_others(client: "Client", votes: "torch.Tensor", included: bool) -> 
     return others - client.rows["votes"] if included else others
 
 
-def match_level(common: "torch.Tensor", counts: "torch.Tensor | None", level: float = LEVEL) -> "torch.Tensor":
+def match_level(common: torch.Tensor, counts: torch.Tensor | None, level: float = LEVEL) -> torch.Tensor:
     """Multiply the odds of right labels in the common matrix (C, C) by a factor of this annotator.
 
     The factor compares the share of right labels in `counts`, shrunk by `level` labels, with the share that the common matrix
@@ -111,7 +108,7 @@ def match_level(common: "torch.Tensor", counts: "torch.Tensor | None", level: fl
     return scaled_matrix
 
 
-def features_of(client: "Client", model: "LocalModel", keep: bool) -> "torch.Tensor":
+def features_of(client: Client, model: LocalModel, keep: bool) -> torch.Tensor:
     """Compute the features (n, d) of the samples, or reuse those of the previous pass; `keep` stores them."""
     # The sum identifies the weights: a client that missed the last pass has the features of an earlier model.
     weights = model.weights.double().sum().cpu()
@@ -123,19 +120,19 @@ def features_of(client: "Client", model: "LocalModel", keep: bool) -> "torch.Ten
     return features.double()
 
 
-def keep_given(client: "Client", model: "LocalModel", received: "Received") -> None:
+def keep_given(client: Client, model: LocalModel, received: Received) -> None:
     """Use the given labels at a client that no pass has reached."""
     if "inferred" not in client.rows:
         one_hot_labels = torch.nn.functional.one_hot(client.y.cpu(), client.classes)
         client.rows["inferred"] = one_hot_labels.to(model.weights.dtype).cpu()
 
 
-def normalize_rows(values: "torch.Tensor") -> "torch.Tensor":
+def normalize_rows(values: torch.Tensor) -> torch.Tensor:
     """Scale rows (..., C) to sum to 1."""
     return values / values.sum(-1, keepdim=True).clamp_min(1e-300)
 
 
-def can_keep_features(clients: "Clients", model: "Model") -> bool:
+def can_keep_features(clients: Clients, model: Model) -> bool:
     """Whether the features of all clients need at most `MOST` bytes, so that a pass can store them for the next one."""
     width = getattr(model.network.module, "width", float("inf"))  # a network of a user may not state it
     return float(clients.sizes.sum()) * width * model.network.dtype.itemsize <= MOST

@@ -1,23 +1,21 @@
 """Reference: every client trains alone, without averaging."""
 
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fnlkit.core.declarations import Sent, method
 from fnlkit.core.parameters import check_arguments
+from fnlkit.federated.types import Client, Clients, FedOpt, LocalModel, Model, Received
 from fnlkit.methods.fedavg import Round
-
-if TYPE_CHECKING:
-    from fnlkit.federated.types import Client, Clients, FedOpt, LocalModel, Model, Received
 
 
 # ---- on the client
-def take_own(client: "Client", model: "LocalModel", received: "Received") -> None:
+def take_own(client: Client, model: LocalModel, received: Received) -> None:
     """Continue with the client's local model; on the first visit, the received model."""
     model.weights = client.state.get("own", model.start).clone()
 
 
-def keep_own(client: "Client", model: "LocalModel", received: "Received") -> None:
+def keep_own(client: Client, model: LocalModel, received: Received) -> None:
     client.state["own"] = model.weights.clone()
 
 
@@ -30,8 +28,8 @@ def keep_own(client: "Client", model: "LocalModel", received: "Received") -> Non
 )
 @check_arguments
 def local(
-    clients: "Clients", model: "Model", opt: "FedOpt", select: Callable[..., Any], *, rounds: int
-) -> "Generator[Round, None, Model]":
+    clients: Clients, model: Model, opt: FedOpt, select: Callable[..., Any], *, rounds: int
+) -> Generator[Round, None, Model]:
     """Train a separate model on each client in the rounds in which it is selected.
 
     The accuracy of a run is the mean over all clients of the local models' accuracy on the common test set.  Clients that

@@ -7,7 +7,7 @@ arXiv:2506.02079, 2025.  Source of all values: the public code Sprinter1999/Mask
 from collections.abc import Callable, Generator
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import torch
 
@@ -15,15 +15,13 @@ from fnlkit.core.declarations import declaration, method
 from fnlkit.core.parameters import NotNegative, Positive, Range, Rounds, Share, check_arguments
 from fnlkit.federated.client.losses.adjusted import label_learning
 from fnlkit.federated.server.robust import rfa
+from fnlkit.federated.types import Client, Clients, FedOpt, LocalModel, Model, Received
 from fnlkit.methods.fedavg import Round
 from fnlkit.methods.noisy_clients import CLASS_LOSSES, merge_prediction, stages, warm_up
 
-if TYPE_CHECKING:
-    from fnlkit.federated.types import Client, Clients, FedOpt, LocalModel, Model, Received
-
 
 # ---- on the client
-def blend_with_received(client: "Client", model: "LocalModel", received: "Received", *, inertia: float) -> None:
+def blend_with_received(client: Client, model: LocalModel, received: Received, *, inertia: float) -> None:
     """Replace a noisy client's trained weights by their weighted mean with the received weights."""
     if received["noisy"] > 0:
         model.weights = inertia * model.start + (1 - inertia) * model.weights
@@ -38,9 +36,9 @@ def first_correction(warmup: int, rounds: int) -> int:
 @method(sends=CLASS_LOSSES, loss="own", schedule=first_correction, cite="Jiang 2025")
 @check_arguments
 def maskedoptim(
-    clients: "Clients",
-    model: "Model",
-    opt: "FedOpt",
+    clients: Clients,
+    model: Model,
+    opt: FedOpt,
     select: Callable[..., Any],
     *,
     rounds: int,
@@ -51,7 +49,7 @@ def maskedoptim(
     scale: Positive = 10.0,
     kept: Annotated[float, Range(0, 1, open_low=True)] = 0.8,
     inertia: Share = 0.2,
-) -> "Generator[Round, None, Model]":
+) -> Generator[Round, None, Model]:
     """Find noisy clients by class-wise losses, then learn their labels with a mask, and merge models robustly.
 
     Clients train with logits adjusted by class shares.  After the warm-up, noisy clients learn their labels as in `fedelc`, but

@@ -6,17 +6,15 @@ TIST 2024.
 
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
 from fnlkit.core.declarations import Sent, method
 from fnlkit.core.parameters import Percentile, Range, check_arguments
+from fnlkit.federated.types import Clients, FedOpt, Model
 from fnlkit.methods.energy_levels import SCORED, RoundNumber, estimation_round, round_of_estimation, when_to_estimate
 from fnlkit.methods.fedavg import Round, fedavg
-
-if TYPE_CHECKING:
-    from fnlkit.federated.types import Clients, FedOpt, Model
 
 
 def noise_aware_weights(sizes: np.ndarray, levels: np.ndarray, *, weighting: str = "paper", least: float = 0.01) -> np.ndarray:
@@ -45,9 +43,9 @@ def noise_aware_weights(sizes: np.ndarray, levels: np.ndarray, *, weighting: str
 )
 @check_arguments
 def na_fedavg(
-    clients: "Clients",
-    model: "Model",
-    opt: "FedOpt",
+    clients: Clients,
+    model: Model,
+    opt: FedOpt,
     select: Callable[..., Any],
     *,
     rounds: int,
@@ -58,7 +56,7 @@ def na_fedavg(
     side: Literal["below", "above"] = "below",
     weighting: Literal["paper", "public"] = "paper",
     least: Annotated[float, Range(0, 1, open_low=True)] = 0.01,
-) -> "Generator[Round, None, Model]":
+) -> Generator[Round, None, Model]:
     """Reduce the weight of noisy clients, whose noise levels are estimated once.
 
     Estimate every client's noise level in round R_w, then weight client m with (1 - level_m) N_m (Algorithm 1, line

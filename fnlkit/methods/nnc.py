@@ -6,19 +6,17 @@ TIST 2024.
 
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
 from fnlkit.core import registry
 from fnlkit.core.declarations import Sent, method
 from fnlkit.core.parameters import Automatic, Range, Share, check_arguments
+from fnlkit.federated.types import Clients, FedOpt, Model
 from fnlkit.methods.fedavg import Round, fedavg
 from fnlkit.methods.missed import catching_up, complete_levels
 from fnlkit.methods.neighbor_votes import limit_neighbors, vote
-
-if TYPE_CHECKING:
-    from fnlkit.federated.types import Clients, FedOpt, Model
 
 
 # ---- the server
@@ -30,9 +28,9 @@ if TYPE_CHECKING:
 )
 @check_arguments
 def nnc(
-    clients: "Clients",
-    model: "Model",
-    opt: "FedOpt",
+    clients: Clients,
+    model: Model,
+    opt: FedOpt,
     select: Callable[..., Any],
     *,
     rounds: int,
@@ -41,7 +39,7 @@ def nnc(
     include_self: bool = False,
     ties: Literal["random", "lowest"] = "random",
     usual: Callable[..., Any] = fedavg,
-) -> "Generator[Round, None, Model]":
+) -> Generator[Round, None, Model]:
     """Replace labels by the vote of nearest neighbors in an embedding, then train.
 
     Each client replaces its labels by the neighbors' votes (eq. 7), then all train as usual.

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,12 +11,9 @@ from fnlkit.core.declarations import Sent
 from fnlkit.federated.client.losses.adjusted import logit_adjusted
 from fnlkit.federated.client.scoring import sample_losses
 from fnlkit.federated.server.distance import distance_aware_weights
+from fnlkit.federated.types import Client, Clients, FedOpt, LocalModel, Model, Network, Received, Replies
 from fnlkit.kernels.mixture import higher_group
 from fnlkit.methods.fedavg import Round
-
-if TYPE_CHECKING:
-    from fnlkit.federated.types import Client, Clients, FedOpt, LocalModel, Model, Network, Received, Replies
-
 
 CLASS_LOSSES = {
     "class_losses": Sent(
@@ -25,7 +22,7 @@ CLASS_LOSSES = {
 }
 
 
-def score_classes(client: "Client", model: "LocalModel", received: "Received") -> "dict[str, torch.Tensor]":
+def score_classes(client: Client, model: LocalModel, received: Received) -> dict[str, torch.Tensor]:
     """Reply the received model's mean cross entropy per class, -1 for absent classes."""
     labels = client.y.cpu()
     losses = sample_losses(model(client.x).cpu().double(), labels)
@@ -34,7 +31,7 @@ def score_classes(client: "Client", model: "LocalModel", received: "Received") -
     return {"class_losses": torch.where(counts > 0, sums / counts.clamp_min(1), -1.0)}
 
 
-def merge_prediction(client: "Client", model: "LocalModel", received: "Received", *, scale: float) -> None:
+def merge_prediction(client: Client, model: LocalModel, received: Received, *, scale: float) -> None:
     """Average a noisy client's label distributions with the model's predictions.
 
     The mean, multiplied by `scale`, becomes the new label logits.
@@ -52,7 +49,7 @@ def stages(rounds: int, warmup: int, end: int, share: float = 0.1) -> tuple[int,
     return warmup if warmup >= 0 else round(share * rounds), end if end >= 0 else round(0.49 * rounds)
 
 
-def find_noisy(clients: "Clients", model: "Model", missing: str) -> np.ndarray:
+def find_noisy(clients: Clients, model: Model, missing: str) -> np.ndarray:
     """Collect the class-wise losses of all clients; return the noisy clients (N,) bool.
 
     See `higher_group`.  A client without a reply counts as noisy.
@@ -66,8 +63,8 @@ def find_noisy(clients: "Clients", model: "Model", missing: str) -> np.ndarray:
 
 
 def warm_up(
-    clients: "Clients", model: "Model", opt: "FedOpt", select: Callable[..., Any], *, warmup: int, rounds: int, missing: str
-) -> "Generator[Round, None, tuple[Model, np.ndarray]]":
+    clients: Clients, model: Model, opt: FedOpt, select: Callable[..., Any], *, warmup: int, rounds: int, missing: str
+) -> Generator[Round, None, tuple[Model, np.ndarray]]:
     """Yield `warmup` of all rounds with adjusted logits, then find noisy clients.
 
     Return (model, noisy (N,)).  In a run without a later round, no client is judged, so that the run can be continued.
@@ -78,11 +75,11 @@ def warm_up(
     return model, find_noisy(clients, model, missing) if warmup < rounds else np.zeros(len(clients), bool)
 
 
-def aware_of_distance(clients: "Clients", network: "Network", noisy: np.ndarray, distance: str) -> Callable[..., Any]:
+def aware_of_distance(clients: Clients, network: Network, noisy: np.ndarray, distance: str) -> Callable[..., Any]:
     """Make a function Replies -> (N,) that computes the aggregation weights of a round."""
     slots: list[Any] = [("whole", 0, network.size, ())] if distance == "whole" else network.slots
 
-    def weigh(replies: "Replies") -> "torch.Tensor":
+    def weigh(replies: Replies) -> torch.Tensor:
         weights = clients.sizes.clone()
         stacked, clean = replies["weights"].cpu(), ~noisy[replies.ids]
         weights[replies.ids] = distance_aware_weights(stacked, weights[replies.ids], clean, slots)

@@ -1,24 +1,21 @@
 """Plain training until the accuracy on noisy labels stops rising: phase 1 of FedEFC and its baselines."""
 
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 
 from fnlkit.core.declarations import Sent
 from fnlkit.core.parameters import Patience, Rounds
+from fnlkit.federated.types import Client, Clients, FedOpt, LocalModel, Model, Received
 from fnlkit.methods.fedavg import Round
-
-if TYPE_CHECKING:
-    from fnlkit.federated.types import Client, Clients, FedOpt, LocalModel, Model, Received
-
 
 ACCURACY = {
     "accuracy": Sent.share("model accuracy on the client's labels", "each round until the prestopping round", summed=True),
 }
 
 
-def score_accuracy(client: "Client", model: "LocalModel", received: "Received") -> "dict[str, torch.Tensor]":
+def score_accuracy(client: Client, model: LocalModel, received: Received) -> dict[str, torch.Tensor]:
     """Reply A_k: the current model's accuracy on the client's (noisy) labels (eq. 2)."""
     right = model(client.x).argmax(-1).cpu() == client.y.cpu()
     return {"accuracy": right.double().mean()}
@@ -34,9 +31,9 @@ def monitoring_rounds(rounds: int, start: int, patience: int) -> tuple[int, int]
 
 
 def prestop(
-    clients: "Clients",
-    model: "Model",
-    opt: "FedOpt",
+    clients: Clients,
+    model: Model,
+    opt: FedOpt,
     select: Callable[..., Any],
     *,
     rounds: int,
@@ -46,7 +43,7 @@ def prestop(
     ties: Literal["count", "reset"] = "count",
     accuracy: Literal["global", "local"] = "global",
     latest: Rounds = -1,
-) -> "Generator[Round, None, tuple[Model, Any]]":
+) -> Generator[Round, None, tuple[Model, Any]]:
     """Yield plain rounds until the estimated accuracy stops rising (phase 1).
 
     Return (model, rounds used).  Parameters as in `fedefc`.

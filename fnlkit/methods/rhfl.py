@@ -5,7 +5,7 @@ Fang, Ye. Robust federated learning with noisy and heterogeneous clients. CVPR 2
 
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,11 +15,9 @@ from fnlkit.core.parameters import Count, Natural, NotNegative, Positive, check_
 from fnlkit.federated.client.client import Batch, Client, LocalModel, Received
 from fnlkit.federated.client.losses.robust import LogZero, symmetric_cross_entropy
 from fnlkit.federated.client.training import Adam
+from fnlkit.federated.types import Clients, FedOpt, Model
 from fnlkit.kernels.fused import FusedSteps, fused_fit
 from fnlkit.methods.fedavg import Round
-
-if TYPE_CHECKING:
-    from fnlkit.federated.types import Clients, FedOpt, Model
 
 
 # ---- on the client
@@ -32,7 +30,7 @@ def draw_batches(rng: np.random.Generator, count: int, steps: int, batch_size: i
     return order.reshape(-1, size)[:steps]
 
 
-def compiled_align(client: Client, model: LocalModel, received: "Received", *, steps: int, lr: float, batch_size: int) -> None:
+def compiled_align(client: Client, model: LocalModel, received: Received, *, steps: int, lr: float, batch_size: int) -> None:
     """Run the steps of `align` in one compiled call."""
     if "public_target" not in received:
         return
@@ -49,7 +47,7 @@ def compiled_align(client: Client, model: LocalModel, received: "Received", *, s
 
 
 @declare(compiled=compiled_align)
-def align(client: Client, model: LocalModel, received: "Received", *, steps: int, lr: float, batch_size: int) -> None:
+def align(client: Client, model: LocalModel, received: Received, *, steps: int, lr: float, batch_size: int) -> None:
     """Run `steps` of Adam on KL(target || p) over the public set.
 
     The steps start from the received model (collaborative learning).
@@ -72,7 +70,7 @@ def align(client: Client, model: LocalModel, received: "Received", *, steps: int
 
 
 def reply_knowledge(
-    client: Client, model: LocalModel, received: "Received", *, alpha: float, beta: float, log_zero: float
+    client: Client, model: LocalModel, received: Received, *, alpha: float, beta: float, log_zero: float
 ) -> dict[str, Any]:
     """Reply the trained model's public probabilities and the mean loss on the client."""
     logits = model(client.x).cpu().double()
@@ -114,9 +112,9 @@ def confidences(now: np.ndarray, before: np.ndarray, *, strength: float) -> np.n
 )
 @check_arguments
 def rhfl(
-    clients: "Clients",
-    model: "Model",
-    opt: "FedOpt",
+    clients: Clients,
+    model: Model,
+    opt: FedOpt,
     select: Callable[..., Any],
     *,
     rounds: int,
@@ -127,7 +125,7 @@ def rhfl(
     lr: Positive = 0.001,
     batch_size: Count = 256,
     log_zero: LogZero = -9.21,
-) -> "Generator[Round, None, Model]":
+) -> Generator[Round, None, Model]:
     """Fit models to weighted predictions of others on a public set, then train locally.
 
     Local training uses the symmetric cross entropy.

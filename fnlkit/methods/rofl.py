@@ -5,7 +5,7 @@ Yang, Park, Byun, Kim. Robust federated learning with noisy labels. IEEE Intelli
 
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import torch
 
@@ -13,15 +13,13 @@ from fnlkit.core.declarations import Sent, declare, method
 from fnlkit.core.parameters import Count, NotNegative, Range, Rounds, check_arguments
 from fnlkit.federated.client.losses.centroids import cosines, near_centroids
 from fnlkit.federated.client.scoring import sample_losses
+from fnlkit.federated.types import Client, Clients, FedOpt, LocalModel, Model, Received
 from fnlkit.methods.fedavg import Round
 from fnlkit.methods.warmup import forgotten
 
-if TYPE_CHECKING:
-    from fnlkit.federated.types import Client, Clients, FedOpt, LocalModel, Model, Received
-
 
 # ---- on the client
-def take_centroids(client: "Client", model: "LocalModel", received: "Received") -> None:
+def take_centroids(client: Client, model: LocalModel, received: Received) -> None:
     """Store the received centroids and the classes predicted by the received model.
 
     In the first round the centroids are the client's.
@@ -34,7 +32,7 @@ def take_centroids(client: "Client", model: "LocalModel", received: "Received") 
 
 
 @declare(scheduled=("forget",))
-def move_centroids(client: "Client", model: "LocalModel", received: "Received", *, forget: float) -> "dict[str, torch.Tensor]":
+def move_centroids(client: Client, model: LocalModel, received: Received, *, forget: float) -> dict[str, torch.Tensor]:
     """Reply centroids moved towards the class means of small-loss samples.
 
     f <- (1 - c^2) f + c^2 f^, where f^ are the class means and c is the cosine between f and f^.
@@ -48,7 +46,7 @@ def move_centroids(client: "Client", model: "LocalModel", received: "Received", 
     return {"centroids": (1 - moved) * before + moved * means}
 
 
-def class_means(features: "torch.Tensor", labels: "torch.Tensor", classes: int) -> "tuple[torch.Tensor, torch.Tensor]":
+def class_means(features: torch.Tensor, labels: torch.Tensor, classes: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Average features by label: (C, d) float64, and the present classes (C,) bool.
 
     Means of absent classes are 0.
@@ -60,7 +58,7 @@ def class_means(features: "torch.Tensor", labels: "torch.Tensor", classes: int) 
 
 
 # ---- the server
-def merge_centroids(centroids: "torch.Tensor", before: "torch.Tensor | None" = None) -> "torch.Tensor":
+def merge_centroids(centroids: torch.Tensor, before: torch.Tensor | None = None) -> torch.Tensor:
     """Average the clients' centroids, weighted by cosine: the global centroids (C, d).
 
     Negative cosines count as 0, since weights of both signs can cancel.  The centroid of a class with only zero weights does
@@ -97,9 +95,9 @@ def pseudo_from(rounds: int, start: int) -> int:
 )
 @check_arguments
 def rofl(
-    clients: "Clients",
-    model: "Model",
-    opt: "FedOpt",
+    clients: Clients,
+    model: Model,
+    opt: FedOpt,
     select: Callable[..., Any],
     *,
     rounds: int,
@@ -108,7 +106,7 @@ def rofl(
     ramp: Count = 10,
     pull: NotNegative = 1.0,
     entropy: NotNegative = 0.8,
-) -> "Generator[Round, None, Model]":
+) -> Generator[Round, None, Model]:
     """Train on small-loss samples and relabel samples that features contradict.
 
     The new label is the class predicted by the global model.

@@ -5,24 +5,22 @@ Song, Kim, Lee. SELFIE: Refurbishing unclean samples for robust deep learning. I
 
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from fnlkit.core.declarations import method
 from fnlkit.core.parameters import Count, Range, Rounds, Share, check_arguments
 from fnlkit.federated.client.losses.refurbish import refurbished
+from fnlkit.federated.types import Clients, FedOpt, Model
 from fnlkit.methods.fedavg import Round, fedavg
 from fnlkit.methods.warmup import warmup_rounds
-
-if TYPE_CHECKING:
-    from fnlkit.federated.types import Clients, FedOpt, Model
 
 
 @method(loss="own", schedule=warmup_rounds, cite="Song 2019")  # histories stay on the client
 @check_arguments
 def selfie(
-    clients: "Clients",
-    model: "Model",
-    opt: "FedOpt",
+    clients: Clients,
+    model: Model,
+    opt: FedOpt,
     select: Callable[..., Any],
     *,
     rounds: int,
@@ -30,7 +28,7 @@ def selfie(
     forget: Annotated[float, Range(0, 1, open_high=True)] = 0.2,
     certain: Share = 0.05,
     length: Count = 15,
-) -> "Generator[Round, None, Model]":
+) -> Generator[Round, None, Model]:
     """Train on small losses and on samples relabeled with a consistent prediction.
 
     Parameters

@@ -6,7 +6,7 @@ federated training as in FedDPCont (Di 2024, appendix 9.4).
 
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -17,16 +17,14 @@ from fnlkit.federated.client.client import Batch, Client, LocalModel, Received
 from fnlkit.federated.client.learning import learn_slack_compiled
 from fnlkit.federated.client.losses.correction import forward_corrected, importance_reweighted
 from fnlkit.federated.client.training import Adam
+from fnlkit.federated.types import Clients, FedOpt, Model
 from fnlkit.methods.corrected_training import keep_anchor_transition
 from fnlkit.methods.fedavg import Round, fedavg
 from fnlkit.methods.missed import catching_up
 
-if TYPE_CHECKING:
-    from fnlkit.federated.types import Clients, FedOpt, Model
-
 
 # ---- on the client
-def revise_transition(transition: "torch.Tensor", slack: "torch.Tensor") -> "torch.Tensor":
+def revise_transition(transition: torch.Tensor, slack: torch.Tensor) -> torch.Tensor:
     """Add the slack to T without negative entries, rows scaled to sum to 1; differentiable."""
     total = (transition + slack).clamp_min(0)
     return total / total.sum(-1, keepdim=True).clamp_min(1e-12)
@@ -41,7 +39,7 @@ def revising_loss(correction: str) -> Callable[..., Any]:
 def revise(
     client: Client,
     model: LocalModel,
-    received: "Received",
+    received: Received,
     *,
     correction: str,
     lr: float,
@@ -83,9 +81,9 @@ def schedule(rounds: int, warmup: int, revision: int) -> tuple[int, int] | None:
 @method(loss="own", schedule=schedule, cite="Xia 2019")
 @check_arguments
 def t_revision(
-    clients: "Clients",
-    model: "Model",
-    opt: "FedOpt",
+    clients: Clients,
+    model: Model,
+    opt: FedOpt,
     select: Callable[..., Any],
     *,
     rounds: int,
@@ -95,7 +93,7 @@ def t_revision(
     limit: AboveOne = 1e3,
     lr: Positive = 5e-7,
     correction: Literal["forward", "reweight"] = "forward",
-) -> "Generator[Round, None, Model]":
+) -> Generator[Round, None, Model]:
     """Estimate transition matrices after plain training, correct the loss, revise them.
 
     Parameters

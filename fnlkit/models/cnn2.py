@@ -1,16 +1,12 @@
 """The two-layer convolutional network of the FedAvg paper."""
 
-from typing import TYPE_CHECKING
-
+import torch
 import torch.nn.functional as F
 from torch import nn
 
 from fnlkit.core.declarations import declare
 from fnlkit.core.parameters import Count, check_arguments
 from fnlkit.models.parts import Init, Network, image, initialize
-
-if TYPE_CHECKING:
-    import torch
 
 
 class CNN2(Network):
@@ -24,7 +20,7 @@ class CNN2(Network):
         self.fc = nn.Linear(16 * base, classes)
         self.width = 16 * base
 
-    def features(self, x: "torch.Tensor") -> "torch.Tensor":
+    def features(self, x: torch.Tensor) -> torch.Tensor:
         x = F.max_pool2d(self.conv1(x).relu(), 2)
         x = F.max_pool2d(self.conv2(x).relu(), 2).flatten(1)
         return self.fc1(x).relu()
@@ -32,7 +28,7 @@ class CNN2(Network):
 
 @declare(cite="McMahan 2017")
 @check_arguments
-def cnn2(*, input_shape: tuple[int, ...], classes: int, base: Count = 32, init: Init = "torch") -> "torch.nn.Module":
+def cnn2(*, input_shape: tuple[int, ...], classes: int, base: Count = 32, init: Init = "torch") -> torch.nn.Module:
     """The two-layer CNN of McMahan 2017 (FedAvg), larger than LeNet-5 and without normalization.
 
     Parameters

@@ -1,7 +1,8 @@
 """The nine-layer network of Co-teaching, which FedEFC uses for MNIST."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
+import torch
 import torch.nn.functional as F
 from torch import nn
 
@@ -9,10 +10,6 @@ from fnlkit.core.declarations import declare
 from fnlkit.core.parameters import Count, Range, check_arguments
 from fnlkit.models.dropout import Dropout2d
 from fnlkit.models.parts import Init, Network, image, initialize, norm
-
-if TYPE_CHECKING:
-    import torch
-
 
 # (channels, padding) of the nine 3x3 convolutions; the last three take no padding, as in Co-teaching's public code.
 LAYERS = ((128, 1), (128, 1), (128, 1), (256, 1), (256, 1), (256, 1), (512, 0), (256, 0), (128, 0))
@@ -33,7 +30,7 @@ class CNN9(Network):
         self.fc = nn.Linear(before, classes)
         self.width = before
 
-    def features(self, x: "torch.Tensor") -> "torch.Tensor":
+    def features(self, x: torch.Tensor) -> torch.Tensor:
         for i in range(1, 10):
             x = F.leaky_relu(getattr(self, f"bn{i}")(getattr(self, f"conv{i}")(x)), 0.01)
             if i == 3:
@@ -52,7 +49,7 @@ def cnn9(
     dropout: Annotated[float, Range(0, 1, open_high=True)] = 0.25,
     base: Count = 128,
     init: Init = "torch",
-) -> "torch.nn.Module":
+) -> torch.nn.Module:
     """The 9-layer CNN of Han 2018 (Co-teaching), FedEFC's network for MNIST.
 
     Parameters

@@ -1,16 +1,12 @@
 """ConvMixer."""
 
-from typing import TYPE_CHECKING
-
+import torch
 import torch.nn.functional as F
 from torch import nn
 
 from fnlkit.core.declarations import declare
 from fnlkit.core.parameters import Count, check_arguments
 from fnlkit.models.parts import Init, Network, image, initialize, norm
-
-if TYPE_CHECKING:
-    import torch
 
 
 class ConvMixer(Network):
@@ -28,7 +24,7 @@ class ConvMixer(Network):
         self.fc = nn.Linear(dim, classes)
         self.width = dim
 
-    def features(self, x: "torch.Tensor") -> "torch.Tensor":
+    def features(self, x: torch.Tensor) -> torch.Tensor:
         x = self.bn(F.gelu(self.stem(x)))
         for i in range(1, self.depth + 1):
             x = x + getattr(self, f"bn{i}a")(F.gelu(getattr(self, f"depthwise{i}")(x)))
@@ -47,7 +43,7 @@ def convmixer(
     kernel: Count = 5,
     patch: Count = 2,
     init: Init = "torch",
-) -> "torch.nn.Module":
+) -> torch.nn.Module:
     """ConvMixer-dim/depth (Trockman 2022); the defaults are FedLN's small network.
 
     FedLN's text prints kernel 2 and patch 5 (81,930 parameters for 10 classes of RGB images).  The default is kernel 5 and

@@ -1,7 +1,6 @@
 """Cosines of random directions beside the inputs, with a linear head."""
 
 import math
-from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -9,9 +8,6 @@ from torch import nn
 from fnlkit.core.parameters import Count, check_arguments
 from fnlkit.models import COSINES, cosines_of
 from fnlkit.models.parts import Init, Network, initialize
-
-if TYPE_CHECKING:
-    import torch
 
 
 class Fourier(Network):
@@ -22,15 +18,13 @@ class Fourier(Network):
         self.cosines, self.width = cosines, cosines + inputs
         self.fc1, self.fc = nn.Linear(inputs, cosines), nn.Linear(cosines + inputs, classes)
 
-    def features(self, x: "torch.Tensor") -> "torch.Tensor":
+    def features(self, x: torch.Tensor) -> torch.Tensor:
         x = x.flatten(1)
         return torch.cat([self.fc1(x).cos(), x], 1)
 
 
 @check_arguments
-def fourier(
-    *, input_shape: tuple[int, ...], classes: int, features: Count = COSINES, init: Init = "torch"
-) -> "torch.nn.Module":
+def fourier(*, input_shape: tuple[int, ...], classes: int, features: Count = COSINES, init: Init = "torch") -> torch.nn.Module:
     """Make a linear head on random Fourier features and the inputs, for inputs of any shape.
 
     `fedsums` and other methods that compute the head also draw the directions, at the scale of the inputs.  Other methods

@@ -1,16 +1,14 @@
 """LeNet-5 as used by FedCorr."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import nn
 
 from fnlkit.core.declarations import declare
 from fnlkit.core.parameters import check_arguments
 from fnlkit.models.parts import Init, Network, image, initialize
-
-if TYPE_CHECKING:
-    import torch
 
 
 class LeNet5(Network):
@@ -42,7 +40,7 @@ class LeNet5(Network):
                 return ("lenet5", channels, self.fc3.out_features)
         return None
 
-    def features(self, x: "torch.Tensor") -> "torch.Tensor":
+    def features(self, x: torch.Tensor) -> torch.Tensor:
         if self.upsample:
             x = F.interpolate(x, (32, 32), mode="bilinear", align_corners=False)
         elif any(self.padding):
@@ -51,13 +49,13 @@ class LeNet5(Network):
         x = F.max_pool2d(self.conv2(x).relu(), 2).flatten(1)
         return self.fc2(self.fc1(x).relu()).relu()
 
-    def classify(self, features: "torch.Tensor") -> "torch.Tensor":
+    def classify(self, features: torch.Tensor) -> torch.Tensor:
         return self.fc3(features)
 
 
 @declare(cite="LeCun 1998")
 @check_arguments
-def lenet5(*, input_shape: tuple[int, ...], classes: int, upsample: bool = False, init: Init = "torch") -> "torch.nn.Module":
+def lenet5(*, input_shape: tuple[int, ...], classes: int, upsample: bool = False, init: Init = "torch") -> torch.nn.Module:
     """LeNet-5 (LeCun 1998) with ReLU and max-pooling, the network of FedCorr's CIFAR-10 comparison.
 
     Parameters

@@ -2,16 +2,14 @@
 
 import math
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import torch
 from torch import nn
 
 from fnlkit.core.errors import InputError
 from fnlkit.core.parameters import check_arguments
 from fnlkit.models.parts import Init, Network, initialize
-
-if TYPE_CHECKING:
-    import torch
 
 
 class MLP(Network):
@@ -28,20 +26,20 @@ class MLP(Network):
         layers = [getattr(self, f"fc{i + 1}") for i in range(self.depth + 1)]
         return ("mlp", (layers[0].in_features, *(layer.out_features for layer in layers)))
 
-    def features(self, x: "torch.Tensor") -> "torch.Tensor":
+    def features(self, x: torch.Tensor) -> torch.Tensor:
         x = x.flatten(1)
         for i in range(self.depth):
             x = getattr(self, f"fc{i + 1}")(x).relu()
         return x
 
-    def classify(self, features: "torch.Tensor") -> "torch.Tensor":
+    def classify(self, features: torch.Tensor) -> torch.Tensor:
         return getattr(self, f"fc{self.depth + 1}")(features)
 
 
 @check_arguments
 def mlp(
     *, input_shape: tuple[int, ...], classes: int, hidden: list[int] | int | tuple[int, int] = (200, 100), init: Init = "torch"
-) -> "torch.nn.Module":
+) -> torch.nn.Module:
     """A multi-layer perceptron for inputs of any shape.
 
     Parameters

@@ -1,20 +1,17 @@
 """Common parts of the networks: the base class, input checks, weight initialization, batch norm without a counter."""
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+import torch
 from torch import nn
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
 from fnlkit.core.errors import InputError
 
-if TYPE_CHECKING:
-    import torch
-
-
 Init = Literal["torch", "he", "xavier"]
 
 
-def fused_form(module: "torch.nn.Module", shape: tuple[int, ...], image: bool) -> tuple[str, tuple[int, int, int]] | None:
+def fused_form(module: torch.nn.Module, shape: tuple[int, ...], image: bool) -> tuple[str, tuple[int, int, int]] | None:
     """Describe a network for fnlkit.kernels.fused; None if no kernel can train it.
 
     A network class describes itself by a method `fused_form`. Subclasses do not inherit the method, because they can compute a
@@ -39,10 +36,10 @@ class Network(nn.Module):
     fc: nn.Module
     features: Any
 
-    def classify(self, features: "torch.Tensor") -> "torch.Tensor":
+    def classify(self, features: torch.Tensor) -> torch.Tensor:
         return self.fc(features)
 
-    def forward(self, x: "torch.Tensor") -> "torch.Tensor":
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.classify(self.features(x))
 
 
@@ -59,7 +56,7 @@ def image(input_shape: tuple[int, ...], name: str, *, least: int = 1) -> tuple[A
     return channels, height, width
 
 
-def initialize(network: "torch.nn.Module", init: str) -> "torch.nn.Module":
+def initialize(network: torch.nn.Module, init: str) -> torch.nn.Module:
     """Initialize the weights of a network as named, in the order of the modules.
 
     Parameters
@@ -80,7 +77,7 @@ def initialize(network: "torch.nn.Module", init: str) -> "torch.nn.Module":
     return network
 
 
-def norm(channels: int) -> "nn.Module":
+def norm(channels: int) -> nn.Module:
     """Batch norm over (B, channels, H, W) with momentum 0.1 and no step counter.
 
     The counter is used for a cumulative average only; with a fixed momentum it would be an additional buffer to stack and send.
@@ -88,7 +85,7 @@ def norm(channels: int) -> "nn.Module":
     return remove_counters(nn.BatchNorm2d(channels))
 
 
-def normalize_rectify(norm: "nn.Module", x: "torch.Tensor", add: "torch.Tensor | None" = None) -> "torch.Tensor":
+def normalize_rectify(norm: nn.Module, x: torch.Tensor, add: torch.Tensor | None = None) -> torch.Tensor:
     """Compute relu(norm(x) + add). A torch function mode can replace it by one kernel.
 
     Parameters
@@ -102,7 +99,7 @@ def normalize_rectify(norm: "nn.Module", x: "torch.Tensor", add: "torch.Tensor |
     return (normalized if add is None else normalized + add).relu()
 
 
-def remove_counters(network: "nn.Module") -> "nn.Module":
+def remove_counters(network: nn.Module) -> nn.Module:
     """Remove the step counters of batch norm layers that have a fixed momentum."""
     for module in network.modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.momentum is not None:

@@ -1,16 +1,12 @@
 """Residual networks for small images: ResNet-18 and -34 with a 3x3 stem, and ResNet-20."""
 
-from typing import TYPE_CHECKING
-
+import torch
 import torch.nn.functional as F
 from torch import nn
 
 from fnlkit.core.declarations import declare
 from fnlkit.core.parameters import Count, check_arguments
 from fnlkit.models.parts import Init, Network, image, initialize, norm, normalize_rectify
-
-if TYPE_CHECKING:
-    import torch
 
 
 class Block(nn.Module):
@@ -31,7 +27,7 @@ class Block(nn.Module):
         if projected and (stride != 1 or before != after):
             self.shortcut = nn.Sequential(nn.Conv2d(before, after, 1, stride, bias=False), norm(after))
 
-    def forward(self, x: "torch.Tensor") -> "torch.Tensor":
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         branch = self.conv2(normalize_rectify(self.bn1, self.conv1(x)))
         if self.shortcut is not None:
             x = self.shortcut(x)
@@ -59,13 +55,13 @@ class ResNet(Network):
         self.fc = nn.Linear(before, classes)
         self.width = before
 
-    def features(self, x: "torch.Tensor") -> "torch.Tensor":
+    def features(self, x: torch.Tensor) -> torch.Tensor:
         return self.stages(normalize_rectify(self.bn1, self.conv1(x))).mean((-2, -1))
 
 
 @declare(cite="He 2016")
 @check_arguments
-def resnet18(*, input_shape: tuple[int, ...], classes: int, base: Count = 64, init: Init = "he") -> "torch.nn.Module":
+def resnet18(*, input_shape: tuple[int, ...], classes: int, base: Count = 64, init: Init = "he") -> torch.nn.Module:
     """ResNet-18 with a 3x3 stem and no max-pool (FedCorr, FedEFC, FLR and FedDPCont on CIFAR-10).
 
     Users of FedCorr report about 10 points less accuracy on CIFAR-10 with torchvision's ImageNet stem.
@@ -84,13 +80,13 @@ def resnet18(*, input_shape: tuple[int, ...], classes: int, base: Count = 64, in
 
 @declare(cite="He 2016")
 @check_arguments
-def resnet34(*, input_shape: tuple[int, ...], classes: int, base: Count = 64, init: Init = "he") -> "torch.nn.Module":
+def resnet34(*, input_shape: tuple[int, ...], classes: int, base: Count = 64, init: Init = "he") -> torch.nn.Module:
     """ResNet-34 with a 3x3 stem and no max-pool (FedCorr, FedEFC and FLR on CIFAR-100); see `resnet18`."""
     return initialize(ResNet(image(input_shape, "resnet34")[0], classes, (3, 4, 6, 3), base, True), init)
 
 
 @declare(cite="He 2016")
 @check_arguments
-def resnet20(*, input_shape: tuple[int, ...], classes: int, base: Count = 16, init: Init = "he") -> "torch.nn.Module":
+def resnet20(*, input_shape: tuple[int, ...], classes: int, base: Count = 16, init: Init = "he") -> torch.nn.Module:
     """ResNet-20 of He 2016's CIFAR experiments with parameter-free shortcuts (FedLN); see `resnet18`."""
     return initialize(ResNet(image(input_shape, "resnet20")[0], classes, (3, 3, 3), base, False), init)

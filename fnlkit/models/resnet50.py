@@ -1,7 +1,6 @@
 """ResNet-50 of torchvision for large images, with ImageNet weights."""
 
-from typing import TYPE_CHECKING
-
+import torch
 from torch import nn
 
 from fnlkit.core.declarations import declare
@@ -9,9 +8,6 @@ from fnlkit.core.errors import InputError
 from fnlkit.core.parameters import check_arguments
 from fnlkit.models.parts import Init, Network, image, initialize, remove_counters
 from fnlkit.models.vision import load_weights, torchvision, weights_file
-
-if TYPE_CHECKING:
-    import torch
 
 
 class ResNet50(Network):
@@ -29,13 +25,13 @@ class ResNet50(Network):
         self.net = remove_counters(net)
         self.fc = nn.Linear(self.width, classes)
 
-    def features(self, x: "torch.Tensor") -> "torch.Tensor":
+    def features(self, x: torch.Tensor) -> torch.Tensor:
         return self.net(x)
 
 
 @declare(cite="He 2016")
 @check_arguments
-def resnet50(*, input_shape: tuple[int, ...], classes: int, weights: str = "", init: Init = "torch") -> "torch.nn.Module":
+def resnet50(*, input_shape: tuple[int, ...], classes: int, weights: str = "", init: Init = "torch") -> torch.nn.Module:
     """ResNet-50 (He 2016), the network of the Clothing1M experiments.
 
     Parameters

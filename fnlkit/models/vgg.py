@@ -1,17 +1,12 @@
 """VGG-11 for small images."""
 
-from typing import TYPE_CHECKING
-
+import torch
 import torch.nn.functional as F
 from torch import nn
 
 from fnlkit.core.declarations import declare
 from fnlkit.core.parameters import Count, check_arguments
 from fnlkit.models.parts import Init, Network, image, initialize, norm
-
-if TYPE_CHECKING:
-    import torch
-
 
 # Configuration A of Simonyan 2015 as multiples of the first width; 0 is a max-pool.
 LAYERS = (1, 0, 2, 0, 4, 4, 0, 8, 8, 0, 8, 8, 0)
@@ -39,7 +34,7 @@ class VGG11(Network):
         self.fc = nn.Linear(before, classes)
         self.width = before
 
-    def features(self, x: "torch.Tensor") -> "torch.Tensor":
+    def features(self, x: torch.Tensor) -> torch.Tensor:
         if any(self.padding):
             x = F.pad(x, self.padding)
         return self.body(x).mean((-2, -1))
@@ -49,7 +44,7 @@ class VGG11(Network):
 @check_arguments
 def vgg11(
     *, input_shape: tuple[int, ...], classes: int, batch_norm: bool = True, base: Count = 64, init: Init = "he"
-) -> "torch.nn.Module":
+) -> torch.nn.Module:
     """VGG-11 (Simonyan 2015, configuration A) with one linear layer, as usual for 32-pixel images.
 
     Parameters

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from fnlkit.artifacts import display, saving
 from fnlkit.artifacts.federation import Federation
@@ -15,14 +16,12 @@ from fnlkit.artifacts.provenance import provenance
 from fnlkit.core.errors import InputError, list_names, nearest
 from fnlkit.core.options import keywords_of, option, pick
 from fnlkit.core.retired import refuse_retired
+from fnlkit.datasets.dataset import Dataset
 from fnlkit.estimators.judgment import add_judgment
 from fnlkit.pipeline.inputs import FilePath, Labels, Progress, Samples, Say, name_source, print_note, read_inputs
 
 if TYPE_CHECKING:
     import pandas
-    from numpy.typing import ArrayLike
-
-    from fnlkit.datasets.dataset import Dataset
 
 
 # Suggested labels with at least this confidence are counted.

@@ -1,7 +1,5 @@
 """Compile the kernels ahead of their first use, for images of containers and for nodes without a writable cache."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time

@@ -1,7 +1,5 @@
 """Check this machine: versions, caches, GPU, and two short rounds on every engine."""
 
-from __future__ import annotations
-
 import os
 import platform
 import shutil

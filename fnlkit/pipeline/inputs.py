@@ -1,7 +1,5 @@
 """Inputs of a command: the federation, its data set, groups, ledger and rows, and the backbone that encodes samples."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -13,6 +11,7 @@ from numpy.typing import ArrayLike as ArrayLike
 
 from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.paths import display_path
+from fnlkit.artifacts.run import Run
 from fnlkit.core.errors import InputError
 from fnlkit.datasets.dataset import Dataset, must_be
 from fnlkit.datasets.groups import of_federation
@@ -21,8 +20,6 @@ from fnlkit.encoders.features import choose_backbone, embed_samples, names_backb
 from fnlkit.estimators.rows import of_table, read_rows, select_classes
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # Run imports torch, which many functions do not need
-    from fnlkit.artifacts.run import Run
 
 FilePath = str | os.PathLike[str]
 Samples = FilePath | Dataset  # a name of `fnlkit data list`, a file or folder, or a data set in memory

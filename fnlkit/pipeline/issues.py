@@ -1,7 +1,5 @@
 """Audit of arrays, tables and folders in one call, for notebooks."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -18,19 +18,18 @@ from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.files import Artifact
 from fnlkit.artifacts.names import REAL_SITES
 from fnlkit.artifacts.provenance import provenance, with_record
+from fnlkit.artifacts.run import Run
 from fnlkit.core.errors import InputError
 from fnlkit.datasets.dataset import Dataset
 from fnlkit.datasets.loading import ledger_path, to_dataset
 from fnlkit.pipeline.inputs import FilePath, Model, Samples, Say, print_note
 from fnlkit.results import comparison, evaluation, grouping, names, tidy
+from fnlkit.results.tables import Table
+from fnlkit.results.trained_run import TrainedRun
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # they import torch
     import pandas
-
-    from fnlkit.artifacts.run import Run
-    from fnlkit.results.tables import Table
-    from fnlkit.results.trained_run import TrainedRun
 
 
 @dataclass

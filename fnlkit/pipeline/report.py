@@ -1,7 +1,5 @@
 """Report of runs: a self-contained HTML page with the numbers of `evaluate`."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex
@@ -9,25 +7,22 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from importlib import resources
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from jinja2 import Environment
 
 from fnlkit.artifacts.display import data_set, plain
 from fnlkit.artifacts.names import class_names
+from fnlkit.artifacts.run import Run
 from fnlkit.audits.page import thumbnail
 from fnlkit.core.errors import InputError
+from fnlkit.datasets.dataset import Dataset
 from fnlkit.kernels.scores import client_levels
 from fnlkit.pipeline.annotators import OWN_VOTES
+from fnlkit.pipeline.judging import Evaluation
 from fnlkit.results import evaluation
 from fnlkit.results.comparison import list_runs, list_tests, score_name
-
-if TYPE_CHECKING:
-    from fnlkit.artifacts.run import Run
-    from fnlkit.datasets.dataset import Dataset
-    from fnlkit.pipeline.judging import Evaluation
-
 
 CLIENTS, SAMPLES, LINES = 12, 24, 8
 # If there are more runs than this, only the section of the first run is open.

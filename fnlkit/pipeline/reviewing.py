@@ -1,7 +1,5 @@
 """Reviews and corrections of a judged federation."""
 
-from __future__ import annotations
-
 import os
 from contextlib import suppress
 from dataclasses import dataclass

@@ -4,8 +4,6 @@
 a row's training and the changes of its method.
 """
 
-from __future__ import annotations
-
 import csv
 import re
 import tomllib
@@ -14,7 +12,7 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 from statistics import mean
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.run import Run
@@ -22,12 +20,9 @@ from fnlkit.core import presets
 from fnlkit.core.errors import InputError, list_names, nearest
 from fnlkit.estimators.judgment import compare
 from fnlkit.recipes import scores
-from fnlkit.recipes.jobs import mentions
+from fnlkit.recipes.jobs import Job, mentions
 from fnlkit.recipes.recipe import replace_dataset
 from fnlkit.results import evaluation, statistics
-
-if TYPE_CHECKING:
-    from fnlkit.recipes.jobs import Job
 
 DATASETS = {
     "MNIST": "mnist", "CIFAR-10": "cifar10", "CIFAR-10N": "cifar10", "CIFAR-100": "cifar100", "CIFAR-100N": "cifar100",

@@ -1,7 +1,5 @@
 """Recipes: published experiments as TOML files, checked before a command runs."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import tomllib

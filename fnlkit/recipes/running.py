@@ -1,7 +1,5 @@
 """Run a recipe or rows of a published table: train, resume and tabulate."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import importlib

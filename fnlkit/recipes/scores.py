@@ -1,21 +1,17 @@
 """Scores of finished runs by regime and method, with differences from a baseline."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import mean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fnlkit.artifacts.run import Run
 from fnlkit.core.errors import InputError
+from fnlkit.recipes.jobs import Job
 from fnlkit.results import evaluation
 from fnlkit.results.comparison import score_name
 from fnlkit.results.grouping import baseline_among
 from fnlkit.results.statistics import compare_pairs, holm, significant, spread
-
-if TYPE_CHECKING:
-    from fnlkit.recipes.jobs import Job
 
 KINDS = ("best", "last", "late", "kept")
 

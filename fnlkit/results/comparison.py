@@ -1,10 +1,11 @@
 """Compare runs: one row of numbers per run."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fnlkit.artifacts import ledger
 from fnlkit.artifacts.federation import Federation
+from fnlkit.artifacts.run import Run
 from fnlkit.core.errors import list_names
 from fnlkit.estimators.intervals import is_uncertain
 from fnlkit.estimators.judgment import compare
@@ -14,16 +15,12 @@ from fnlkit.results.grouping import MEASURES
 from fnlkit.results.statistics import worst_tenth
 from fnlkit.results.tables import Table, Value, shorten
 
-if TYPE_CHECKING:
-    from fnlkit.artifacts.run import Run
-
-
 CALLED = {"agreement": "agreement with given labels"}
 # Scores of a run in a table of runs.
 SHOWN = ("best", "last", "chosen")
 
 
-def row(run: "Run", *, target: float | None = None) -> dict[str, Any]:
+def row(run: Run, *, target: float | None = None) -> dict[str, Any]:
     """Collect the numbers of a run without the data set.
 
     They cover accuracy, labels, estimates, traffic, privacy and a digest.
@@ -38,17 +35,17 @@ def row(run: "Run", *, target: float | None = None) -> dict[str, Any]:
     return numbers | {"weights_sha256": evaluation.weights_digest(run)}
 
 
-def estimates(run: "Run") -> dict[str, Any]:
+def estimates(run: Run) -> dict[str, Any]:
     """Measure the quality of the noise estimates in a run's federation; {} without true labels."""
     return {f"estimate_{name}": value for name, value in compare(run.federation()).items()}
 
 
-def federation(thing: "Run | Federation") -> Federation:
+def federation(thing: Run | Federation) -> Federation:
     """Rebuild the federation of a run from the run's arrays; a federation is returned unchanged."""
     return thing if isinstance(thing, Federation) else thing.federation()
 
 
-def cost_of_releases(runs: "list[Run]", ledger_of: Callable[[str], Any]) -> list[dict[str, Any]]:
+def cost_of_releases(runs: list[Run], ledger_of: Callable[[str], Any]) -> list[dict[str, Any]]:
     """Sum for each run the cost of all known releases of the data set's labels.
 
     The entry is {} if no other release is known.

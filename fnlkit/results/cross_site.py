@@ -1,21 +1,19 @@
 """Test each site's local model on each site's held-out samples, to compare sites."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
+from fnlkit.artifacts.run import Run
 from fnlkit.core.errors import InputError
+from fnlkit.datasets.dataset import Dataset
 from fnlkit.experiment.evaluation_set import held_out_positions
 from fnlkit.experiment.network import encode_as_trained, needs_of
 from fnlkit.results.personal import held_out_experiment
 
-if TYPE_CHECKING:
-    from fnlkit.artifacts.run import Run
-    from fnlkit.datasets.dataset import Dataset
 
-
-def cross_site(run: "Run", dataset: "Dataset") -> dict[str, Any]:
+def cross_site(run: Run, dataset: Dataset) -> dict[str, Any]:
     """Measure the shares of each site's held-out labels that each site's local model predicts.
 
     The local models come from a run of ``local``. For another run, a model is trained on each site alone, for as many rounds as
@@ -60,7 +58,7 @@ def cross_site(run: "Run", dataset: "Dataset") -> dict[str, Any]:
     }
 
 
-def alone(run: "Run") -> bool:
+def alone(run: Run) -> bool:
     """Whether the sites of a run trained alone, so that the run has no common model."""
     return "own" in needs_of(run)
 

@@ -5,17 +5,14 @@ True labels are used only to evaluate, never to train.
 
 import hashlib
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from fnlkit.artifacts.names import REAL_SITES
+from fnlkit.artifacts.run import Run
 from fnlkit.datasets.dataset import Dataset, must_be
 from fnlkit.kernels.scores import auc, client_levels, confusion, transition_errors
-
-if TYPE_CHECKING:
-    from fnlkit.artifacts.run import Run
-
 
 # Kinds of samples on which models are tested.
 SAMPLES = {
@@ -28,7 +25,7 @@ SAMPLES = {
 }
 
 
-def summary(run: "Run", *, target: float | None = None) -> dict[str, Any]:
+def summary(run: Run, *, target: float | None = None) -> dict[str, Any]:
     """Collect the numbers and texts in a run's records as a flat dict; no model is run.
 
     Parameters
@@ -86,7 +83,7 @@ def summary(run: "Run", *, target: float | None = None) -> dict[str, Any]:
     return facts | {"labels_changed": int((given != corrected).sum())}
 
 
-def describe_choice(run: "Run", name: str) -> dict[str, Any]:
+def describe_choice(run: Run, name: str) -> dict[str, Any]:
     """Describe the round that `--select` chose, the criterion and the score of that round; {} without a chosen round.
 
     Parameters
@@ -106,7 +103,7 @@ def describe_choice(run: "Run", name: str) -> dict[str, Any]:
 FILES = ("code of ", "file ")
 
 
-def distinct(runs: "list[Run]") -> list[dict[str, Any]]:
+def distinct(runs: list[Run]) -> list[dict[str, Any]]:
     """Find the distinguishing settings of runs, one dict per run.
 
     Each dict has ``dataset``, ``method`` and every other setting that differs among the runs. Runs with equal dicts are
@@ -132,7 +129,7 @@ def distinct(runs: "list[Run]") -> list[dict[str, Any]]:
     return [{name: facts.get(name) for name in names} for facts in described]
 
 
-def deciding_settings(run: "Run") -> dict[str, Any]:
+def deciding_settings(run: Run) -> dict[str, Any]:
     """Collect all settings that affect a run's result, except seeds; of a recipe's run also the regime and the name."""
     deciding = {"dataset": run.meta.get("dataset"), "method": run.settings["method"], **run.meta.get("row", {})}
     deciding |= {name: value for name, value in run.settings.items() if name not in ("method", "seed")}
@@ -150,13 +147,13 @@ def deciding_settings(run: "Run") -> dict[str, Any]:
     return deciding
 
 
-def score_name(run: "Run") -> str:
+def score_name(run: Run) -> str:
     """Name of the run's scores: ``agreement`` with unverified labels, or ``accuracy``."""
     truer = any("accuracy" in row for row in run.history)
     return "agreement" if not truer and any("agreement" in row for row in run.history) else "accuracy"
 
 
-def is_scored(run: "Run") -> bool:
+def is_scored(run: Run) -> bool:
     """Whether a run has an evaluation."""
     return any("accuracy" in row or "agreement" in row for row in run.history)
 
@@ -211,7 +208,7 @@ def _against_truth(run):
     return errors
 
 
-def first_levels(run: "Run") -> np.ndarray | None:
+def first_levels(run: Run) -> np.ndarray | None:
     """Noise levels (N,) that a method estimated first, or None.
 
     Later estimates refer to labels that were already corrected.
@@ -219,7 +216,7 @@ def first_levels(run: "Run") -> np.ndarray | None:
     return run.records["noise_level"][1][0] if "noise_level" in run.records else None
 
 
-def transition_similarity(run: "Run") -> np.ndarray | None:
+def transition_similarity(run: Run) -> np.ndarray | None:
     """Cosine (R,) of each recorded estimate of T and the T of the run's given labels, or None.
 
     FedEFC, its baselines and other methods with ``transition`` report the mean of the cohort's estimates; the truth
@@ -236,7 +233,7 @@ def transition_similarity(run: "Run") -> np.ndarray | None:
     return np.array([transition_errors(T, counts)["transition_cosine"] for T in run.records["transition"][1]])
 
 
-def test_predictions(run: "Run", dataset: Dataset) -> np.ndarray:
+def test_predictions(run: Run, dataset: Dataset) -> np.ndarray:
     """Predict the classes (n_test,) of a data set's test samples with a run.
 
     Raises
@@ -254,7 +251,7 @@ def test_predictions(run: "Run", dataset: Dataset) -> np.ndarray:
 test_predictions.__test__ = False  # type: ignore[attr-defined]  # keeps pytest from collecting this function as a test
 
 
-def arrays(run: "Run", measured: dict[str, Any] | None = None) -> dict[str, np.ndarray]:
+def arrays(run: Run, measured: dict[str, Any] | None = None) -> dict[str, np.ndarray]:
     """Collect the arrays of an evaluation by name: confusion matrices, shares per class, noise levels, records.
 
     Parameters
@@ -287,7 +284,7 @@ def arrays(run: "Run", measured: dict[str, Any] | None = None) -> dict[str, np.n
     return named_arrays
 
 
-def stage_starts(run: "Run") -> dict[str, int]:
+def stage_starts(run: Run) -> dict[str, int]:
     """Find {stage: client-rounds at the start} of all stages but the first."""
     starts: dict[str, int] = {}
     steps = [row for row in run.history if row["stage"] != "final"]
@@ -297,7 +294,7 @@ def stage_starts(run: "Run") -> dict[str, int]:
     return starts
 
 
-def stage_confusions(run: "Run") -> list[tuple[str, np.ndarray]]:
+def stage_confusions(run: Run) -> list[tuple[str, np.ndarray]]:
     """List [(stage, counts (C, C))] of true against working labels at the start of each stage."""
     if "label_confusion" not in run.records:
         return []
@@ -305,6 +302,6 @@ def stage_confusions(run: "Run") -> list[tuple[str, np.ndarray]]:
     return [(run.history[r]["stage"], v) for r, v in zip(rounds.tolist(), values, strict=True)]
 
 
-def weights_digest(run: "Run") -> str:
+def weights_digest(run: Run) -> str:
     """Compute the SHA-256 of the model's bytes, to compare runs."""
     return hashlib.sha256(run.weights_bytes()).hexdigest()

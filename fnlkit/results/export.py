@@ -4,21 +4,17 @@ import contextlib
 import io
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import nn
 
 from fnlkit.artifacts import saving
+from fnlkit.artifacts.run import Run
 from fnlkit.core.errors import InputError
 from fnlkit.encoders.encoding import check_weights, open_encoder
 from fnlkit.experiment.network import network_of
 from fnlkit.results.predicted import describe_samples, encoding_of
-
-if TYPE_CHECKING:
-    from fnlkit.artifacts.run import Run
-
 
 FORMATS = (".onnx", ".pt2", ".pt")
 
@@ -42,7 +38,7 @@ class Deployed(nn.Module):
         return self.module((x - self.mean) / self.std if self.scaled else x)
 
 
-def export(run: "Run", target: str) -> float | None:
+def export(run: Run, target: str) -> float | None:
     """Write a run's model as ONNX, as a torch.export program or as a state dictionary, by the file extension.
 
     The first two include the normalization, and the backbone of images.  They accept any number of images (n, C, H, W) of

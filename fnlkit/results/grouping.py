@@ -1,17 +1,14 @@
 """Group many runs into one table by chosen columns, and compare each group with a baseline."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from fnlkit.artifacts.run import Run
 from fnlkit.core.errors import InputError, list_names, nearest
 from fnlkit.core.spec import parse
 from fnlkit.results import evaluation, statistics
 from fnlkit.results.calibration import TITLES
 from fnlkit.results.tables import Table, Value, shorten
-
-if TYPE_CHECKING:
-    from fnlkit.artifacts.run import Run
-
 
 _SCORES = ("best", "last", "late", "chosen", "kept")
 # Each number of a run's row: column, factor to the unit, digits.
@@ -127,7 +124,7 @@ def _spec(text):
 
 
 def groups(
-    runs: "list[Run]", rows: list[dict[str, Any]], by: Sequence[str] | None = None, baseline: str | None = None
+    runs: list[Run], rows: list[dict[str, Any]], by: Sequence[str] | None = None, baseline: str | None = None
 ) -> list[dict[str, Any]]:
     """Group finished runs, one dict per group, in order of appearance.
 

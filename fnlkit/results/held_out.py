@@ -1,19 +1,16 @@
 """Compare runs that were tested on different labels of the same held-out samples, such as before and after a review."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import ndtri
 
+from fnlkit.artifacts.run import Run
 from fnlkit.experiment.evaluation_set import held_out_positions
 from fnlkit.results.evaluation import score_name
 
-if TYPE_CHECKING:
-    from fnlkit.artifacts.run import Run
 
-
-def differing(runs: "list[Run]") -> dict[str, tuple[int, int]]:
+def differing(runs: list[Run]) -> dict[str, tuple[int, int]]:
     """Find {dataset checksum: indices of two runs} that measured agreement with different labels of a sample.
 
     Parameters
@@ -81,7 +78,7 @@ class Difference:
         )
 
 
-def compare_on_decided(first: "Run", second: "Run") -> Difference | None:
+def compare_on_decided(first: Run, second: Run) -> Difference | None:
     """Compare two runs on the held-out samples whose labels are decided; None if a run has no stored predictions.
 
     The interval is that of a difference of paired proportions (normal approximation, Agresti and Min 2005, section 2).

@@ -2,14 +2,11 @@
 
 import json
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fnlkit.artifacts import saving
+from fnlkit.artifacts.run import Run
 from fnlkit.core.errors import InputError
-
-if TYPE_CHECKING:
-    from fnlkit.artifacts.run import Run
-
 
 FILE = "rows.json"
 _MAX_BYTES = 2**26
@@ -57,7 +54,7 @@ def name_of(path: str | os.PathLike[str]) -> dict[str, str]:
     return read_names(folder).get(file.removesuffix(".pt"), {})
 
 
-def attach(run: "Run", row: dict[str, Any]) -> "Run":
+def attach(run: Run, row: dict[str, Any]) -> Run:
     """Record the regime and the name of a recipe's row in a run, and return the run.
 
     A name that equals the method's text is left out.

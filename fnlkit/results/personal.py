@@ -1,21 +1,18 @@
 """Test the own model of each client on the client's held-out samples: personalized accuracy."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
+from fnlkit.artifacts.run import Run
 from fnlkit.artifacts.stored import Chosen
 from fnlkit.core.errors import InputError
+from fnlkit.datasets.dataset import Dataset
 from fnlkit.experiment import Experiment, Settings
 from fnlkit.experiment.evaluation_set import held_out_positions
 from fnlkit.federated.server.optimizers.fedbn import normalizers
-
-if TYPE_CHECKING:
-    from fnlkit.artifacts.run import Run
-    from fnlkit.datasets.dataset import Dataset
-
 
 # Entry of a client's memory -> weights of the client's model, from the common model and the entry.
 _MODELS = {
@@ -25,7 +22,7 @@ _MODELS = {
 }
 
 
-def personal(run: "Run", dataset: "Dataset") -> dict[str, Any]:
+def personal(run: Run, dataset: Dataset) -> dict[str, Any]:
     """Measure the shares of each client's held-out labels that its own model and the common model predict.
 
     ``local``, Ditto and FedBN train own models.  A client that was never visited has the common model.
@@ -85,7 +82,7 @@ def personal(run: "Run", dataset: "Dataset") -> dict[str, Any]:
     return shares_by_client
 
 
-def held_out_experiment(run: "Run", dataset: "Dataset", changes: dict[str, Any]) -> tuple[Any, np.ndarray, np.ndarray, Chosen]:
+def held_out_experiment(run: Run, dataset: Dataset, changes: dict[str, Any]) -> tuple[Any, np.ndarray, np.ndarray, Chosen]:
     """Make an Experiment with a run's settings for predictions; also sites, labels and samples that are held out.
 
     Parameters

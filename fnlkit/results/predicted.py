@@ -3,22 +3,20 @@
 import math
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from fnlkit import datasets
+from fnlkit.artifacts.run import Run
 from fnlkit.core.errors import InputError
 from fnlkit.encoders.encoding import Encoding
 from fnlkit.evidence.gaussian import softmax
 from fnlkit.evidence.linear import Head, Scaling
 
-if TYPE_CHECKING:
-    from fnlkit.artifacts.run import Run
-
 
 def probabilities(
-    run: "Run",
+    run: Run,
     path: str | None = None,
     *,
     unlabeled: bool = False,
@@ -97,7 +95,7 @@ def _scale_of(run, about):
     return {"dtype": "uint8", "range": [0.0, 1.0] if of_bytes else None}
 
 
-def encoding_of(run: "Run") -> Encoding | None:
+def encoding_of(run: Run) -> Encoding | None:
     """Read the Encoding of a run whose images or sounds are encoded by a backbone, or None.
 
     Columns of text are encoded with the other columns of their table.
@@ -106,7 +104,7 @@ def encoding_of(run: "Run") -> Encoding | None:
     return None if not about or "columns" in run.meta.get("samples", {}) else Encoding.of(about)
 
 
-def describe_samples(run: "Run") -> dict[str, Any]:
+def describe_samples(run: Run) -> dict[str, Any]:
     """Read the metadata of a run's samples: kind, shape, mean, std, sample_rate, class_names."""
     if "samples" not in run.meta:
         raise InputError("the run was made by an old version of fnlkit without metadata of its samples; train it again")

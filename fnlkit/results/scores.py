@@ -8,10 +8,12 @@ labels: a data set's declared truth, simulated noise, or gold samples.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from fnlkit.artifacts.federation import Federation
+from fnlkit.artifacts.run import Run
 from fnlkit.core.errors import InputError
 from fnlkit.datasets.dataset import Dataset, must_be
 from fnlkit.estimators.intervals import clopper_pearson, share_range, wilson
@@ -23,12 +25,8 @@ from fnlkit.results.true_accuracy import ASSUMES, MEASURES, correct_scores, figu
 # End of the name of an interval of samples with groups.
 COUNTED = ", a group counts as one observation"
 
-if TYPE_CHECKING:
-    from fnlkit.artifacts.federation import Federation
-    from fnlkit.artifacts.run import Run
 
-
-def measure_run(run: "Run", dataset: Dataset) -> dict[str, dict[str, Any]]:
+def measure_run(run: Run, dataset: Dataset) -> dict[str, dict[str, Any]]:
     """Score a run's model on test, held-out and verified samples, as plain values by name.
 
     Parameters
@@ -177,7 +175,7 @@ def _without_nan(values):
 
 
 def estimate_agreement(
-    run: "Run", counts: np.ndarray, names: Sequence[str], independence: Independence | None = None
+    run: Run, counts: np.ndarray, names: Sequence[str], independence: Independence | None = None
 ) -> dict[str, Any] | None:
     """Estimate the agreement with the other sites' labels from that with given labels; None without a transition."""
     needed = [f"estimate_{name}" for name in ("client_transition", "client_level", "client_level_low", "client_level_high")]
@@ -203,7 +201,7 @@ def estimate_agreement(
 
 
 def by_reviews(
-    federation: "Federation", positions: np.ndarray, predicted: np.ndarray, owner: np.ndarray
+    federation: Federation, positions: np.ndarray, predicted: np.ndarray, owner: np.ndarray
 ) -> dict[str, Any] | None:
     """Estimate the accuracy on true labels of the held-out samples of reviewed sites from random reviews; can be None.
 
@@ -259,7 +257,7 @@ class RunPredictions:
         The data set of the run.
     """
 
-    def __init__(self, run: "Run", dataset: Dataset):
+    def __init__(self, run: Run, dataset: Dataset):
         self.run, self.dataset = run, dataset
         self.logits = dict(run.logits)  # of the samples so far, by name; missing if the run stores only classes
         self._trained: Any = None

@@ -4,16 +4,13 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fnlkit.artifacts import saving
+from fnlkit.artifacts.run import Run
 from fnlkit.core.errors import InputError
 from fnlkit.results import evaluation
 from fnlkit.results.grouping import MEASURES
-
-if TYPE_CHECKING:
-    from fnlkit.artifacts.run import Run
-
 
 EACH = ("run", "evaluation")
 FORMATS = (".csv", ".parquet")
@@ -31,7 +28,7 @@ _EVALUATION = {
 _PLAIN = ("rounds", "bytes_down", "rejected", "peak_bytes", "labels_changed", "chosen_round")
 
 
-def rows(runs: "list[Run]", numbers: list[dict[str, Any]], each: str = "run") -> list[dict[str, Any]]:
+def rows(runs: list[Run], numbers: list[dict[str, Any]], each: str = "run") -> list[dict[str, Any]]:
     """List one flat dict per run or per evaluation; all dicts have the same keys.
 
     Parameters

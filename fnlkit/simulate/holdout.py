@@ -1,24 +1,19 @@
 """Hold out samples from training: a share per client, and verified samples."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 import numpy as np
 
+from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.paths import display_path
 from fnlkit.core.errors import InputError, list_names
+from fnlkit.datasets.dataset import Dataset
 from fnlkit.datasets.groups import class_of_groups, of_federation
 from fnlkit.datasets.identifiers import Asked, Samples, find_samples
 from fnlkit.datasets.labels import class_finder
 from fnlkit.datasets.table import read_table
 from fnlkit.kernels.streams import stream
-
-if TYPE_CHECKING:
-    from fnlkit.artifacts.federation import Federation
-    from fnlkit.datasets.dataset import Dataset
-
 
 # Default share of each client's samples if the data set has no test samples.
 USUAL = 0.2

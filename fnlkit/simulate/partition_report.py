@@ -1,7 +1,5 @@
 """Report of a partition: samples, clients, sites, groups, classes, columns, and what is missing by site."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any

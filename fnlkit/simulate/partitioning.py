@@ -4,8 +4,6 @@ A scheme (fnlkit/simulate/schemes.py) draws once; `partition` repeats the draw, 
 has enough samples.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections import Counter
 from collections.abc import Mapping

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fnlkit.audits import messages, private
+from fnlkit.core.declarations import Sent
 
 if TYPE_CHECKING:
-    from fnlkit.core.declarations import Sent
     from fnlkit.sites.project import Project, Task
 
 FIRST = ("counts", "withheld", "observations", "width", "sums", "moments", "columns", "class_columns")
@@ -25,6 +25,6 @@ def scale_of(project: "Project") -> tuple[np.ndarray, np.ndarray] | None:
     return messages.scale_of(project.mean, project.std)
 
 
-def sends(task: "Task") -> "dict[str, Sent]":
+def sends(task: "Task") -> dict[str, Sent]:
     """Declare {name: Sent} of the replies of an audit."""
     return private.SENDS if task.project.sums_epsilon is not None else {name: messages.SENDS[name] for name in FIRST + SECOND}

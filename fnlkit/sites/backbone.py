@@ -1,18 +1,15 @@
 """Features that sites compute themselves with the backbone of the project."""
 
 from importlib import metadata
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fnlkit.artifacts.paths import display_path
 from fnlkit.core.errors import InputError
 from fnlkit.core.spec import Spec, find, own_names, parse
+from fnlkit.datasets.dataset import Dataset
 from fnlkit.encoders.embed import BACKBONES, View, embed
 from fnlkit.encoders.encoding import weights_of
 from fnlkit.encoders.features import with_backbone
-
-if TYPE_CHECKING:
-    from fnlkit.datasets.dataset import Dataset
-
 
 _PACKAGES = {
     "torchvision": "torchvision",
@@ -22,7 +19,7 @@ _PACKAGES = {
 }
 
 
-def definition(data: "Dataset", text: str) -> tuple[str, Any, str, str]:
+def definition(data: Dataset, text: str) -> tuple[str, Any, str, str]:
     """Define (spec, width, checksum, version) of a backbone for images.
 
     Parameters
@@ -75,7 +72,7 @@ def version_of(spec: str | Spec) -> str:
         return f"{package} of unknown version"
 
 
-def encode_samples(data: "Dataset", project: Any, source: str) -> "Dataset":
+def encode_samples(data: Dataset, project: Any, source: str) -> Dataset:
     """Encode the data set of a site by the project's backbone, once; the features are stored in the cache folder.
 
     Parameters

@@ -6,11 +6,12 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fnlkit.artifacts import files, saving
 from fnlkit.artifacts.paths import display_path
 from fnlkit.core.errors import InputError, list_names
+from fnlkit.datasets.dataset import Dataset
 from fnlkit.experiment import solved
 from fnlkit.experiment.bound_method import BoundMethod
 from fnlkit.experiment.scale import unscaled
@@ -31,17 +32,13 @@ from fnlkit.sites.project import (
 )
 from fnlkit.sites.templates import render
 
-if TYPE_CHECKING:
-    from fnlkit.datasets.dataset import Dataset
-
-
 PACKAGE = "fnlkit_sites"
 FLOWER = {"oldest": "1.41", "newer": "1.43", "target": "1.41.0"}  # as in the extra `flower` of pyproject.toml
 # Settings that a project states although they are the defaults.
 _ALWAYS = ("method", "fraction", "rounds", "seed")
 
 
-def describe(dataset: "Dataset", settings: Settings, *, backbone: str = "", scaling: Any = "project", **about: Any) -> Project:
+def describe(dataset: Dataset, settings: Settings, *, backbone: str = "", scaling: Any = "project", **about: Any) -> Project:
     """Describe a deployment as a Project.
 
     Parameters

@@ -13,7 +13,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -22,14 +22,11 @@ from fnlkit.artifacts.paths import display_path
 from fnlkit.artifacts.sheets import Sheet
 from fnlkit.core.errors import InputError, list_names, nearest
 from fnlkit.datasets.columns import decode_row
+from fnlkit.datasets.dataset import Dataset
 from fnlkit.kernels.streams import stream
 from fnlkit.sites import credentials, identity, project
 from fnlkit.sites.identity import is_name, parse_address
 from fnlkit.sites.templates import render
-
-if TYPE_CHECKING:
-    from fnlkit.datasets.dataset import Dataset
-
 
 FOLDER, SITE, REVIEW = "coordinator", "site.toml", "review"
 _SITE = {"client": int, "name": str, "superlink": str, "data": str, "memory": str, "agreed": str, "port": int, "leave_out": str}
@@ -236,7 +233,7 @@ def _quote_for_systemd(text, special="%$"):
     return '"' + "".join(2 * each if each in special else each for each in text) + '"'
 
 
-def make_demo(folder: str | os.PathLike[str], dataset: "Dataset", names: Sequence[str], seed: int = 0) -> None:
+def make_demo(folder: str | os.PathLike[str], dataset: Dataset, names: Sequence[str], seed: int = 0) -> None:
     """Write the data of each site of a demonstration, join the sites, and write the command that starts all processes.
 
     Samples are dealt out at random. The labels of site k are wrong with probability k / (2 N): the next class instead of the

@@ -1,15 +1,13 @@
 """The network of a task, which the site and the server build alike."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fnlkit.experiment.network import build_network
-
-if TYPE_CHECKING:
-    from fnlkit.federated.client.network import Network
-    from fnlkit.sites.project import Task
+from fnlkit.federated.client.network import Network
+from fnlkit.sites.project import Task
 
 
-def network_of(task: "Task", shape: tuple[int, ...]) -> "Network":
+def network_of(task: Task, shape: tuple[int, ...]) -> Network:
     """Build the network of a task with initial weights.
 
     Parameters

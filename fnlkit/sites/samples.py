@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,21 +13,18 @@ from fnlkit.core.errors import InputError, list_names, nearest
 from fnlkit.datasets import cache_folder
 from fnlkit.datasets.columns import unseen_rows
 from fnlkit.datasets.copies import find_copies, separate
+from fnlkit.datasets.dataset import Dataset
 from fnlkit.datasets.labels import class_finder
 from fnlkit.datasets.loading import load
 from fnlkit.datasets.manifest import Manifest, is_manifest, open_manifest
 from fnlkit.datasets.sites import npz_of_one
 from fnlkit.sites.backbone import encode_samples
 
-if TYPE_CHECKING:
-    from fnlkit.datasets.dataset import Dataset
-
-
 _UNIT = re.compile(r"(.*\S)\s*\[([^\[\]]*)\]\s*")  # age [years]
 
 
 @large.discard_on_error()
-def samples_like(text: str, project) -> "Dataset":
+def samples_like(text: str, project) -> Dataset:
     """Read the Dataset of a site or of the server.
 
     If the project describes a table, the Dataset has the columns of the project.
@@ -110,7 +107,7 @@ def _base_and_unit(name):
     return (match[1].strip(), match[2].strip()) if match else (name.strip(), "")
 
 
-def load_for_task(text: str, project, *, leave_out: str = "", memory: str = "") -> "Dataset":
+def load_for_task(text: str, project, *, leave_out: str = "", memory: str = "") -> Dataset:
     """Load the Dataset of a site with the classes of the task, matched by name.
 
     Parameters
@@ -186,7 +183,7 @@ def load_for_task(text: str, project, *, leave_out: str = "", memory: str = "") 
     )
 
 
-def load_for_display(text: str, project, *, leave_out: str, memory: str) -> "Dataset":
+def load_for_display(text: str, project, *, leave_out: str, memory: str) -> Dataset:
     """Load the Dataset of a site for a page: as `load_for_task`, with images instead of their features.
 
     The checksum is that of the features, with which runs compare the labels.

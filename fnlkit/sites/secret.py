@@ -9,8 +9,6 @@ the masks. Flower draws the masks from a generator with a seed of 32 bits, which
 different masks here.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,7 @@
 """Both messages of a site with Gaussian noise (fnlkit.audits.private)."""
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -10,9 +10,7 @@ from fnlkit.audits.site.samples import SIDE, Samples, table_of, values_of
 from fnlkit.audits.site.summaries import features, sums
 from fnlkit.evidence.gaussian import softmax
 from fnlkit.kernels.neighbors import on_one_blas_thread
-
-if TYPE_CHECKING:
-    from fnlkit.kernels.streams import HiddenStream
+from fnlkit.kernels.streams import HiddenStream
 
 # Factor of the frequencies of an image, whose pixels are between -1 and 1: above it, those of digits are clipped.
 CONTRAST = 2.0
@@ -82,7 +80,7 @@ def judge_with_noise(
     *,
     epsilon: float,
     delta: float,
-    draws: "np.random.Generator | HiddenStream",
+    draws: np.random.Generator | HiddenStream,
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Make (arrays of a site's second file with noise, probabilities (n, C), which stay at the site).
 

@@ -4,23 +4,20 @@ import os
 import tempfile
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
 from fnlkit.artifacts.stored import Stored
+from fnlkit.core.spec import FileText
 from fnlkit.models.spectrograms import log_mel
-
-if TYPE_CHECKING:
-    from fnlkit.core.spec import FileText
-
 
 # Type of weights and samples; tf32 and bf16 compute layers on float32 weights, see fnlkit.federated.client.network.
 PRECISIONS = {"fp32": "float32", "fp64": "float64", "tf32": "float32", "bf16": "float32"}
 
 
-def weight_type(precision: "str | FileText") -> "torch.dtype":
+def weight_type(precision: str | FileText) -> torch.dtype:
     """Choose the torch.dtype of weights and samples under a precision, a key of `PRECISIONS`."""
     return getattr(torch, PRECISIONS[precision])
 
@@ -84,10 +81,10 @@ class Inputs:
     image: bool
     mean: tuple[Any, ...] = ()
     std: tuple[Any, ...] = ()
-    dtype: "torch.dtype" = field(default_factory=lambda: torch.float32)
+    dtype: torch.dtype = field(default_factory=lambda: torch.float32)
     device: str = "cpu"
 
-    def plain(self, x: "torch.Tensor") -> "torch.Tensor":
+    def plain(self, x: torch.Tensor) -> torch.Tensor:
         """Convert raw samples (n, H, W, C) or (n, ...) to network input (n, C, H, W) or (n, ...)."""
         scale = 255 if x.dtype == torch.uint8 else 1
         x = x.to(self.device)
@@ -104,7 +101,7 @@ class Inputs:
         mean, std = mean[:, None, None], std[:, None, None]
         return (x - mean if x is moved else x.sub_(mean)).div_(std)  # gray images of floats are still those of the client
 
-    def stored(self, x: "torch.Tensor") -> np.ndarray:
+    def stored(self, x: torch.Tensor) -> np.ndarray:
         """Convert raw samples to a numpy array for fnlkit.kernels.fused: raw images, or scaled vectors."""
         if x.dtype != torch.uint8 and not x.is_floating_point():
             x = x.to(self.dtype)  # whole numbers, such as waves of 16 bits, are not scaled
@@ -119,12 +116,12 @@ class Inputs:
 
     def augment_images(
         self,
-        x: "torch.Tensor",
+        x: torch.Tensor,
         augment: Augment,
-        shift: "torch.Tensor | None",
-        flip: "torch.Tensor | None",
-        center: "torch.Tensor | None",
-    ) -> "torch.Tensor":
+        shift: torch.Tensor | None,
+        flip: torch.Tensor | None,
+        center: torch.Tensor | None,
+    ) -> torch.Tensor:
         """Augment raw images (..., H, W, C) by choices of the same leading shape, as network input.
 
         Outside of the image the crop contains zeros in pixel space, as torchvision's RandomCrop with padding.  Cutout sets

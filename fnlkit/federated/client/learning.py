@@ -1,17 +1,13 @@
 """The compiled form of the client step that learns a matrix between predictions and labels."""
 
-from typing import TYPE_CHECKING
-
 import torch
 
+from fnlkit.federated.client.client import Client, LocalModel, Received
 from fnlkit.kernels.learning import learn_matrix
-
-if TYPE_CHECKING:
-    from fnlkit.federated.client.client import Client, LocalModel, Received
 
 
 def learn_slack_compiled(
-    client: "Client", model: "LocalModel", received: "Received", *, correction: str, lr: float, epochs: int, batch_size: int
+    client: Client, model: LocalModel, received: Received, *, correction: str, lr: float, epochs: int, batch_size: int
 ) -> None:
     """Learn the slack on a transition matrix, as `fnlkit.methods.t_revision.revise`."""
     estimated = client.state.setdefault("estimated", client.state["transition"].double())

@@ -5,19 +5,16 @@ import hashlib
 import io
 import pickle
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
 from fnlkit.core.errors import InputError
+from fnlkit.federated.client.inputs import Inputs
 from fnlkit.models import reseed
 from fnlkit.models.dropout import Dropout
 from fnlkit.models.exact import exactness
-
-if TYPE_CHECKING:
-    from fnlkit.federated.client.inputs import Inputs
-
 
 # End of an error message about a repeated round without weights.
 UNKNOWN = (
@@ -111,17 +108,17 @@ class Network:
         module, dtype, device, precision = torch.load(io.BytesIO(packed), weights_only=False)
         return cls(module, dtype=dtype, device=device, precision=precision)
 
-    def lay_out(self, x: "torch.Tensor") -> "torch.Tensor":
+    def lay_out(self, x: torch.Tensor) -> torch.Tensor:
         """Bring a batch (B, ...) into the memory format in which this network trains fastest."""
         return x.contiguous(memory_format=torch.channels_last) if self.channels_last and x.dim() == 4 else x
 
-    def lay_out_weights(self, weights: "torch.Tensor") -> "torch.Tensor":
+    def lay_out_weights(self, weights: torch.Tensor) -> torch.Tensor:
         """Lay out the weights of K clients (K, ...), with channels-last convolutions if this is faster on a GPU."""
         if not (self.channels_last and self.device.type == "cuda" and weights.dim() == 5):
             return weights
         return weights.permute(0, 1, 3, 4, 2).contiguous().permute(0, 1, 4, 2, 3)
 
-    def lower_precision(self, names: list[str], weights: "list[torch.Tensor]") -> list[Any]:
+    def lower_precision(self, names: list[str], weights: list[torch.Tensor]) -> list[Any]:
         """Convert the weights of K clients (K, ...) to the type of the layers, all layers at once.
 
         Parameters
@@ -140,7 +137,7 @@ class Network:
         torch._foreach_copy_(list(new.values()), [weights[i] for i in low])
         return [new.get(i, w) for i, w in enumerate(weights)]
 
-    def compute(self, call: Callable[..., Any], x: "torch.Tensor") -> Any:
+    def compute(self, call: Callable[..., Any], x: torch.Tensor) -> Any:
         """Run ``call(x)`` in this network's precision: one result or a tuple of results, in `dtype`.
 
         Parameters
@@ -166,7 +163,7 @@ class Network:
         if self._drops:
             reseed(self.module, key)
 
-    def load(self, weights: "torch.Tensor") -> None:
+    def load(self, weights: torch.Tensor) -> None:
         """Copy a flat vector (P + Q,) into the module."""
         with torch.no_grad():
             self.flat.copy_(weights)
@@ -189,7 +186,7 @@ def _digest(tensors):
     return total.hexdigest()
 
 
-def looks_up(module: "torch.nn.Module") -> bool:
+def looks_up(module: torch.nn.Module) -> bool:
     """Whether a module has an embedding table and therefore reads token ids."""
     return any(isinstance(part, (torch.nn.Embedding, torch.nn.EmbeddingBag)) for part in module.modules())
 
@@ -208,17 +205,17 @@ class Model:
         self.network, self._weights = network, weights
 
     @property
-    def weights(self) -> "torch.Tensor":
+    def weights(self) -> torch.Tensor:
         """The vector (P + Q,); raises InputError if a resumed run repeats the round from the log."""
         if self._weights is None:
             raise InputError(f": a user component reads a model's weights {UNKNOWN}", parameter="resume")
         return self._weights
 
     @weights.setter
-    def weights(self, weights: "torch.Tensor") -> None:
+    def weights(self, weights: torch.Tensor) -> None:
         self._weights = weights
 
-    def with_weights(self, weights: "torch.Tensor | None") -> "Model":
+    def with_weights(self, weights: torch.Tensor | None) -> "Model":
         """Make a Model of the same network with other weights (P + Q,)."""
         return Model(self.network, weights)
 
@@ -231,7 +228,7 @@ class Model:
         """Number of random Fourier features of the network."""
         return getattr(self.network.module, "cosines", 0)
 
-    def with_layers(self, *layers: "np.ndarray") -> "Model":
+    def with_layers(self, *layers: np.ndarray) -> "Model":
         """Return a Model of the same network with the weights and biases of its layers."""
         flat = torch.from_numpy(np.concatenate([layer.ravel() for layer in layers]))
         return self.with_weights(flat.to(self.network.device, self.network.dtype))
@@ -247,13 +244,13 @@ def nothing() -> Model:
 
 def predict(
     network: Network,
-    weights: "torch.Tensor | None",
-    x: "torch.Tensor",
-    inputs: "Inputs",
+    weights: torch.Tensor | None,
+    x: torch.Tensor,
+    inputs: Inputs,
     *,
     batch_size: int = 512,
     features: bool = False,
-) -> "torch.Tensor":
+) -> torch.Tensor:
     """Predict logits (n, C) of samples in evaluation mode, without gradients.
 
     Parameters

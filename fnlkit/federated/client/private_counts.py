@@ -4,20 +4,15 @@ An exact number of predictions is a threshold on the values of single samples if
 therefore replies groups of at least `FEWEST` samples, and for each group a range instead of the number.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
 from fnlkit.core.declarations import Sent
-
-if TYPE_CHECKING:
-    from fnlkit.federated.client.client import Client, LocalModel, Received
-
+from fnlkit.federated.client.client import Client, LocalModel, Received
 
 # Smallest group of samples that a client describes.
 FEWEST = 20

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,10 +13,8 @@ from fnlkit.core.errors import InputError
 from fnlkit.federated.client.client import Batch, Client
 from fnlkit.federated.client.inputs import Augment
 from fnlkit.federated.client.losses.cross_entropy import cross_entropy
+from fnlkit.federated.client.network import Network
 from fnlkit.kernels.streams import stream
-
-if TYPE_CHECKING:
-    from fnlkit.federated.client.network import Network
 
 BETAS, EPS = (0.9, 0.999), 1e-8  # the defaults of torch.optim.Adam
 
@@ -196,11 +194,11 @@ class Adam:
     lr : float
     """
 
-    def __init__(self, weights: "torch.Tensor", lr: float):
+    def __init__(self, weights: torch.Tensor, lr: float):
         self.weights, self.lr, self.steps = weights, lr, 0
         self.first, self.second = torch.zeros_like(weights), torch.zeros_like(weights)
 
-    def step(self, gradient: "torch.Tensor") -> None:
+    def step(self, gradient: torch.Tensor) -> None:
         """Update the weights."""
         self.steps += 1
         self.first.lerp_(gradient, 1 - BETAS[0])
@@ -209,7 +207,7 @@ class Adam:
         self.weights.addcdiv_(self.first, spread, value=-self.lr / (1 - BETAS[0] ** self.steps))
 
 
-def make_optimizer(fit: Fit, weights: "torch.Tensor") -> Any:
+def make_optimizer(fit: Fit, weights: torch.Tensor) -> Any:
     """Make the optimizer of `fit` for a vector of weights."""
     if fit.optimizer == "adam":
         return torch.optim.Adam([weights], lr=fit.lr, weight_decay=fit.weight_decay)
@@ -225,14 +223,14 @@ def seeded(key: int) -> Iterator[None]:
 
 
 def train_client(
-    network: "Network",
+    network: Network,
     client: Client,
-    start: "torch.Tensor",
+    start: torch.Tensor,
     fit: Fit,
     draws: Plan,
     received: dict[str, Any],
-    twin: "Network | None" = None,
-) -> "torch.Tensor":
+    twin: Network | None = None,
+) -> torch.Tensor:
     """Train one client and return the weights (P + Q,).  Other engines must give the same result.
 
     Parameters
@@ -279,7 +277,7 @@ def _step(network, client, fit, draws, received, twin, t):
     inputs, device = client.inputs, network.device
     real = int((draws.order[t] >= 0).sum())
 
-    def to_tensor(values: np.ndarray | None) -> "torch.Tensor | None":
+    def to_tensor(values: np.ndarray | None) -> torch.Tensor | None:
         return None if values is None else torch.as_tensor(values[t, :real]).to(device)
 
     index = torch.from_numpy(draws.order[t, :real])
@@ -337,7 +335,7 @@ def _predict_unmixed(network, x, features):
     return logits, between
 
 
-def loss_values(loss: Callable[..., Any], logits: "torch.Tensor", batch: Batch) -> tuple[Any, Any]:
+def loss_values(loss: Callable[..., Any], logits: torch.Tensor, batch: Batch) -> tuple[Any, Any]:
     """Evaluate a loss in a step: the values (..., B), and the rows to write back.
 
     Raises

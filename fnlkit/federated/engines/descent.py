@@ -1,7 +1,5 @@
 """Steps of SGD and Adam for K clients at once, equal to torch.optim for each client."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial

@@ -1,7 +1,5 @@
 """Base class of engines: an engine runs the requests of a session on clients."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Forward passes of K clients: as a stack, or client by client in parallel GPU streams."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any

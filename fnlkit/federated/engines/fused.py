@@ -4,32 +4,28 @@ With the cross entropy, the local training of a client is a single compiled call
 loss is a function of PyTorch between compiled passes of the whole cohort (`fnlkit.federated.engines.lockstep`).
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
 from fnlkit.core.declarations import declaration
 from fnlkit.core.errors import InputError
+from fnlkit.federated.client.failure import Failure
 from fnlkit.federated.client.network import predict
 from fnlkit.federated.client.training import Fit, seeded
 from fnlkit.federated.engines.lockstep import Lockstep, descent_of
 from fnlkit.federated.engines.sequential import one_thread
 from fnlkit.federated.engines.stacked import Stacked
 from fnlkit.federated.engines.visit import Visit, begin_visits
+from fnlkit.federated.server.clients import Ask
 from fnlkit.kernels.fused import FusedAugment, fused_fit, fused_forward, fused_parameters
 from fnlkit.kernels.threads import core_count
 from fnlkit.models.parts import fused_form
-
-if TYPE_CHECKING:
-    from fnlkit.federated.client.failure import Failure
-    from fnlkit.federated.server.clients import Ask
 
 
 class Fused(Stacked):

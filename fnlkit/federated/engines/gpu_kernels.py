@@ -5,8 +5,6 @@ for R x S windows. Each program computes a tile of a client's product; a window'
 no matrix of patches is written.
 """
 
-from __future__ import annotations
-
 import torch
 import triton
 import triton.language as tl

@@ -6,17 +6,13 @@ the tensors of the first. Each recording is compared with the plain step before 
 step is used and a note is recorded.
 """
 
-from __future__ import annotations
-
 import gc
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
 
-if TYPE_CHECKING:
-    from fnlkit.federated.engines.stacked_training import StackedTraining
-
+from fnlkit.federated.engines.stacked_training import StackedTraining
 
 WARM = 2
 WIDE = 1e6  # parameters

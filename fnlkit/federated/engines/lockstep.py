@@ -5,26 +5,21 @@ backward passes are compiled.  Only clients with equal batch sizes take a step t
 padded and a loss can combine the samples of a batch.
 """
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
 from fnlkit.federated.client.client import Batch
-from fnlkit.federated.client.training import loss_values
+from fnlkit.federated.client.network import Network
+from fnlkit.federated.client.training import Fit, loss_values
 from fnlkit.federated.engines.cohort_memory import BatchRows, PooledRows, StackedValues
 from fnlkit.federated.engines.descent import Descent
 from fnlkit.federated.engines.stacked_training import Group, timetable
+from fnlkit.federated.engines.visit import Visit
 from fnlkit.kernels.fused import FusedAugment, FusedCohort, FusedSteps, single_network, widths_of
-
-if TYPE_CHECKING:
-    from fnlkit.federated.client.network import Network
-    from fnlkit.federated.client.training import Fit
-    from fnlkit.federated.engines.visit import Visit
 
 # Multiplications of a step from which threads pay, and those of a sample for each weight.
 _LARGE, _USES = 4_000_000, {"mlp": 1, "lenet5": 7}

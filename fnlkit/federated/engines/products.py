@@ -6,8 +6,6 @@ K, C, so that batch norm is a single call over K x C channels. On a GPU with Tri
 (`fnlkit.federated.engines.gpu_kernels`). Otherwise the windows are copied into a matrix.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections import Counter
 from contextlib import AbstractContextManager

@@ -3,23 +3,19 @@
 This engine is short and slow. All other engines must return equal results.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from fnlkit.federated.client.client import Client, LocalModel, read_ahead, run_step
 from fnlkit.federated.client.failure import Failure, failure
+from fnlkit.federated.client.network import Network
 from fnlkit.federated.client.training import Fit, plan, train_client
 from fnlkit.federated.engines.engine import Engine
+from fnlkit.federated.server.clients import Ask
 from fnlkit.kernels.threads import one_kernel_thread
-
-if TYPE_CHECKING:
-    from fnlkit.federated.client.network import Network
-    from fnlkit.federated.server.clients import Ask
 
 
 class Sequential(Engine):

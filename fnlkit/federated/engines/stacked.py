@@ -3,29 +3,25 @@
 Use it on a GPU, because a single small client leaves most of the device idle, or for small steps on a CPU.
 """
 
-from __future__ import annotations
-
 import contextlib
 import traceback
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
 from fnlkit.federated.client.client import Part, read_ahead, sizes_of
 from fnlkit.federated.client.failure import Failure, failure
+from fnlkit.federated.client.inputs import Inputs
 from fnlkit.federated.client.network import Network, predict
 from fnlkit.federated.client.training import Fit, seeded, train_client
 from fnlkit.federated.engines.graphs import Graphs
 from fnlkit.federated.engines.sequential import Sequential, one_thread
 from fnlkit.federated.engines.stacked_training import StackedTraining
 from fnlkit.federated.engines.visit import Visit, begin_visits
-
-if TYPE_CHECKING:
-    from fnlkit.federated.client.inputs import Inputs
-    from fnlkit.federated.server.clients import Ask
+from fnlkit.federated.server.clients import Ask
 
 
 class Stacked(Sequential):

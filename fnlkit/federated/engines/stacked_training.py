@@ -5,8 +5,6 @@ short batches at the end of the epoch.  In each slot only clients with equal bat
 never padded, which is safe for networks that mix the samples of a batch.  A client that has finished is left out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple

@@ -3,8 +3,6 @@
 Functions are sent by name, functions of a user's file by the path of the file. Code is never sent.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import importlib

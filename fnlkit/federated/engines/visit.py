@@ -3,22 +3,18 @@
 It is for engines that run each step on many clients before the next step.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from fnlkit.federated.client.client import Client, LocalModel, run_step
 from fnlkit.federated.client.failure import Failure, failure
 from fnlkit.federated.client.network import predict
 from fnlkit.federated.client.training import Fit, Plan, plan
-
-if TYPE_CHECKING:
-    import torch
-
-    from fnlkit.federated.engines.engine import Engine
-    from fnlkit.federated.server.clients import Ask
+from fnlkit.federated.engines.engine import Engine
+from fnlkit.federated.server.clients import Ask
 
 
 @dataclass

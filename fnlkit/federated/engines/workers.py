@@ -5,8 +5,6 @@ are in shared memory. A task contains the client's labels, rows and state, and s
 a new one repeats its task with the same random numbers and returns the same answer.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import multiprocessing

@@ -6,21 +6,18 @@
 import math
 import statistics
 from collections import Counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 from fnlkit.artifacts.display import plain
+from fnlkit.artifacts.exchange import Exchange
 from fnlkit.core.declarations import Sent, number
 from fnlkit.core.errors import InputError, WorkStopped
 from fnlkit.federated.client.failure import Failure
+from fnlkit.federated.client.network import Network
 from fnlkit.federated.client.training import Fit
 from fnlkit.federated.server.protection import MaskedSums
-
-if TYPE_CHECKING:
-    from fnlkit.artifacts.exchange import Exchange
-    from fnlkit.federated.client.network import Network
-
 
 # Number of recent visits that are judged together if a cohort is too small to judge alone; fewer if there are fewer clients.
 PATIENCE = 10
@@ -225,8 +222,8 @@ def sides_of(session: Any) -> dict[str, int]:
 
 
 def convert(
-    reply: object, names: frozenset[str], sends: dict[str, Sent], network: "Network", **known
-) -> "dict[str, torch.Tensor | None]":
+    reply: object, names: frozenset[str], sends: dict[str, Sent], network: Network, **known
+) -> dict[str, torch.Tensor | None]:
     """Convert a reply to its declared types, {name: Tensor}.
 
     ``weights`` are on the network's device, all others on the CPU.
@@ -305,13 +302,13 @@ def _tensor(name, value):
     return tensor
 
 
-def must_be_finite(name: str, value: "torch.Tensor") -> None:
+def must_be_finite(name: str, value: torch.Tensor) -> None:
     """Raise Malformed if a Tensor of floats has an entry that is not finite."""
     if value.is_floating_point() and not torch.isfinite(value).all():
         raise Malformed(f"{quote(name)} has {'NaN' if torch.isnan(value).any() else 'infinite'} entries")
 
 
-def disagreeing(values: "dict[int, torch.Tensor]", samples: dict[int, int]) -> dict[Any, str]:
+def disagreeing(values: dict[int, torch.Tensor], samples: dict[int, int]) -> dict[Any, str]:
     """Find replies whose shape or type differs from most replies; return {position: reason}.
 
     The first side can be the client's number of samples.
@@ -350,12 +347,12 @@ def _finite_norm(weights, start, trainable):
     return norm
 
 
-def l2_norm(vector: "torch.Tensor") -> float:
+def l2_norm(vector: torch.Tensor) -> float:
     """The L2 norm of a tensor, summed in float64."""
     return float(torch.linalg.vector_norm(vector, dtype=torch.float64))
 
 
-def too_long(norms: dict[int, float], log: "list[Exchange]", start: "torch.Tensor", max_update_ratio: float) -> dict[int, str]:
+def too_long(norms: dict[int, float], log: list[Exchange], start: torch.Tensor, max_update_ratio: float) -> dict[int, str]:
     """Find updates that are too long compared with the cohort and recent updates; return {position: reason}.
 
     The first update of a run is compared with the model if no other client is in its cohort.
@@ -388,7 +385,7 @@ def too_long(norms: dict[int, float], log: "list[Exchange]", start: "torch.Tenso
     }
 
 
-def too_few(asked: int, accepted: int, log: "list[Exchange]", min_replies: float, clients: int, rejected: list[Any]) -> bool:
+def too_few(asked: int, accepted: int, log: list[Exchange], min_replies: float, clients: int, rejected: list[Any]) -> bool:
     """True if too few clients of a round are left to use its result.
 
     A cohort of one client is judged together with earlier visits unless `min_replies` is 1, and so is every cohort if it is 0.
@@ -425,7 +422,7 @@ def least_of(share: float, count: int) -> int:
     return max(1, math.ceil(share * count - 1e-9))
 
 
-def check_any_accepted(log: "list[Exchange]", rejected: list[dict[str, Any]]) -> None:
+def check_any_accepted(log: list[Exchange], rejected: list[dict[str, Any]]) -> None:
     """Raise TooManyLost if a whole run has no accepted reply; runs of few single-client rounds end before `too_few` judges.
 
     Parameters

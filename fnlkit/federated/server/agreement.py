@@ -1,13 +1,10 @@
 """Agreement of several models with held-out labels, from sums that clients send: the weights of a committee (method `auto`)."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import numpy as np
 import torch
 
 from fnlkit.federated.client.network import nothing
+from fnlkit.federated.server.clients import Clients
 from fnlkit.kernels.committees import (
     PASSES,
     correct_agreement,
@@ -17,9 +14,6 @@ from fnlkit.kernels.committees import (
     sum_products,
     usable_inverse,
 )
-
-if TYPE_CHECKING:
-    from fnlkit.federated.server.clients import Clients
 
 
 # ---- on the client

@@ -2,25 +2,22 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
+import torch
 
 from fnlkit.core.declarations import Sent, declare
 from fnlkit.core.errors import InputError
 from fnlkit.core.parameters import Count
+from fnlkit.federated.client.client import Client, LocalModel, Received
 from fnlkit.federated.client.scoring import sample_losses
+from fnlkit.federated.server.clients import Clients
+from fnlkit.federated.server.optimizers.optimizer import FedOpt
 from fnlkit.kernels.streams import stream
 
-if TYPE_CHECKING:
-    import torch
 
-    from fnlkit.federated.client.client import Client, LocalModel, Received
-    from fnlkit.federated.server.clients import Clients
-    from fnlkit.federated.server.optimizers.optimizer import FedOpt
-
-
-def cohort_size(clients: "Clients", fraction: float) -> int:
+def cohort_size(clients: Clients, fraction: float) -> int:
     """Number of clients in a cohort: round(fraction N), at least 1."""
     return max(1, round(fraction * len(clients)))
 
@@ -79,12 +76,12 @@ class Poisson:
         return pool[_draws(clients).random(len(pool)) < self.fraction]
 
 
-def average_for(select: Callable[..., Any], opt: "FedOpt") -> None:
+def average_for(select: Callable[..., Any], opt: FedOpt) -> None:
     """Weight the clients of each cohort equally if the selector declares it (``uniform_weights``)."""
     opt.drawn_by_size = getattr(select, "uniform_weights", False)
 
 
-def local_loss(client: "Client", model: "LocalModel", received: "Received") -> "dict[str, torch.Tensor]":
+def local_loss(client: Client, model: LocalModel, received: Received) -> dict[str, torch.Tensor]:
     """Client step: the mean loss of the received model on the client's samples."""
     return {"local_loss": sample_losses(model(client.x), client.y.to(model.weights.device)).double().mean().cpu()}
 

@@ -1,7 +1,5 @@
 """Figures of runs and federations, one family per file; `KINDS` lists them with their inputs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fnlkit.artifacts.display import data_set
+from fnlkit.artifacts.federation import Federation
+from fnlkit.artifacts.run import Run
 from fnlkit.core.errors import InputError
 from fnlkit.datasets.loading import to_dataset
 from fnlkit.kernels import scores
@@ -15,14 +17,11 @@ from fnlkit.results.plots.style import COLORS, below, look, panels, place_legend
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from fnlkit.artifacts.federation import Federation
-    from fnlkit.artifacts.run import Run
-
 
 _FLAGS = {"marker": "x", "linestyle": "", "color": "black", "markersize": 8, "markeredgewidth": 2, "label": "flagged"}
 
 
-def issues(thing: "Run | Federation") -> "Figure":
+def issues(thing: Run | Federation) -> "Figure":
     """Draw a histogram of issue scores and, if true labels are known, ROC and precision over recall.
 
     The point of the flags is marked on the curves.
@@ -44,7 +43,7 @@ def issues(thing: "Run | Federation") -> "Figure":
     return figure
 
 
-def calibration(runs: "list[Run]") -> "Figure":
+def calibration(runs: list[Run]) -> "Figure":
     """Draw the share of right predictions over the confidence of predictions, in bins of equal width, with the ECE of each run.
 
     The samples are the first that `fnlkit evaluate` tests.

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,14 +18,11 @@ from fnlkit.audits.server.results import Names
 from fnlkit.datasets import columns as features
 from fnlkit.federated.server.admission import least_of
 from fnlkit.sites.audit import FIRST, NOISY_FIRST, NOISY_SECOND, SCATTERED, SECOND, scale_of, sends
-from fnlkit.sites.project import FEWEST
+from fnlkit.sites.project import FEWEST, Task
 from fnlkit.sites.site.audit import judge, judge_with_noise, summarize, summarize_with_noise
 
-if TYPE_CHECKING:
-    from fnlkit.sites.project import Task
 
-
-def run(remote: Any, task: "Task") -> dict[str, Any]:
+def run(remote: Any, task: Task) -> dict[str, Any]:
     """Run an audit: its results as plain values for JSON.
 
     A site without sums, or whose sums no data have, is lost before the classifiers are computed.  A site without counts is lost

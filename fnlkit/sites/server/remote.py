@@ -8,7 +8,7 @@ import hashlib
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,10 +22,7 @@ from fnlkit.federated.client.network import Model, nothing
 from fnlkit.federated.server.admission import Malformed, convert
 from fnlkit.federated.server.clients import Ask
 from fnlkit.federated.server.records import nbytes
-from fnlkit.sites.server.roster import MOST_TRIES, SILENT
-
-if TYPE_CHECKING:
-    from fnlkit.sites.server.roster import Roster
+from fnlkit.sites.server.roster import MOST_TRIES, SILENT, Roster
 
 
 class View:
@@ -81,7 +78,7 @@ class Remote:
         Reason by site.
     """
 
-    def __init__(self, sites: "Roster", present, *, timeout, on_step=lambda text: None):
+    def __init__(self, sites: Roster, present, *, timeout, on_step=lambda text: None):
         self.sites, self.present, self.timeout, self.on_step = sites, list(present), timeout, on_step
         self.steps: list[dict[str, Any]] = []
         self.lost: dict[int, str] = {}

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from importlib import metadata
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fnlkit.artifacts import message
 from fnlkit.artifacts.display import plain
@@ -12,12 +12,9 @@ from fnlkit.federated.client.failure import CODES, Failure
 from fnlkit.federated.engines.flower.messages import LATE
 from fnlkit.federated.engines.flower.notebook import NEVER
 from fnlkit.sites.message_files import failure_in
+from fnlkit.sites.project import Project, Task
 from fnlkit.sites.secret import common, from_entries, unit_of
-
-if TYPE_CHECKING:
-    from fnlkit.sites.project import Project, Task
-    from fnlkit.sites.server.folder import Journal
-
+from fnlkit.sites.server.folder import Journal
 
 # Seconds for the introduction of a site: during a run, and while the server waits for sites anyway.
 _HELLO_SECONDS, _PATIENT_SECONDS = 60, 300
@@ -75,13 +72,13 @@ class Roster:
     def __init__(
         self,
         transport: Any,
-        task: "Task",
+        task: Task,
         *,
         run: str,
-        agreed: "Project | None" = None,
+        agreed: Project | None = None,
         scale: str = "",
         wait: float = 600.0,
-        journal: "Journal | None" = None,
+        journal: Journal | None = None,
         say: Callable[[str], object] = lambda text: None,
     ):
         about = task.project

@@ -1,7 +1,5 @@
 """Secure aggregation at the server (fnlkit.sites.secret): the mean of masked updates."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from types import SimpleNamespace
 from typing import Any

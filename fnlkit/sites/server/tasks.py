@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -23,17 +23,13 @@ from fnlkit.federated.client.network import Model
 from fnlkit.federated.server.admission import least_of
 from fnlkit.sites import scale
 from fnlkit.sites.network import network_of
-from fnlkit.sites.project import FEWEST, task_of
+from fnlkit.sites.project import FEWEST, Project, Task, task_of
 from fnlkit.sites.scores import scores
 from fnlkit.sites.server import audit, training
 from fnlkit.sites.server import scale as pooling
 from fnlkit.sites.server.folder import Journal
 from fnlkit.sites.server.remote import Remote
 from fnlkit.sites.server.roster import Roster
-
-if TYPE_CHECKING:
-    from fnlkit.sites.project import Project, Task
-
 
 KIND = "fnlkit.sites/1"
 
@@ -90,7 +86,7 @@ def options_of(values: Mapping[str, Any]) -> Options:
     return replace(options, output=os.path.abspath(options.output or default))
 
 
-def prepare(project: "Project", options: Options) -> "Task":
+def prepare(project: Project, options: Options) -> Task:
     """Check the options of a run and make its Task.
 
     Raises
@@ -115,7 +111,7 @@ def prepare(project: "Project", options: Options) -> "Task":
     return task
 
 
-def conduct(transport: Any, project: "Project", options: Options, folder: str | None = None) -> None:
+def conduct(transport: Any, project: Project, options: Options, folder: str | None = None) -> None:
     """Run a task over real sites.
 
     Training writes a run.  The other tasks write a JSON file with the results by site, the covered and the lost sites.  Every
@@ -174,7 +170,7 @@ def _token(path, *, new):
     return Path(path).read_text(encoding="ascii").strip()
 
 
-def over(sites: Roster, task: "Task", options: Options) -> dict[str, Any]:
+def over(sites: Roster, task: Task, options: Options) -> dict[str, Any]:
     """Run a task over real sites.
 
     A site that stops replying is awaited for `wait` seconds. If it does not come back, or if it refuses, the task continues

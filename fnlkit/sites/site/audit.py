@@ -7,42 +7,39 @@ single samples stays at the site (fnlkit.sites.site.labels).
 import math
 import secrets
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
 from fnlkit.audits import messages, private
-from fnlkit.audits.changes import possible
+from fnlkit.audits.changes import Change, possible
 from fnlkit.audits.messages import LEAST
 from fnlkit.audits.site import judging, summaries
 from fnlkit.audits.site import private as noisy_site
 from fnlkit.audits.site.samples import Samples
+from fnlkit.federated.client.client import Client, LocalModel, Received
 from fnlkit.kernels.streams import HiddenStream
 from fnlkit.sites.audit import FIRST, NOISY_FIRST, NOISY_SECOND, SCATTERED, SECOND, TABLES, scale_of
+from fnlkit.sites.project import Project, Task
 from fnlkit.sites.site.limits import RUNS, Limit, Row, name_of
-
-if TYPE_CHECKING:
-    from fnlkit.audits.changes import Change
-    from fnlkit.federated.client.client import Client, LocalModel, Received
-    from fnlkit.sites.project import Project, Task
 
 _ONCE = True  # a site gives one reply to one message of each step
 
 
-def summarize(client: "Client", model: "LocalModel", received: "Received", *, scale: Any = None) -> dict[str, torch.Tensor]:
+def summarize(client: Client, model: LocalModel, received: Received, *, scale: Any = None) -> dict[str, torch.Tensor]:
     """Reply the sums of `fnlkit.audits.site.summaries.summarize`."""
     first = summaries.summarize(Samples.of(client), scale)
     return _tensors(first | {"withheld": first["withheld"].astype(np.int64)})
 
 
 def judge(
-    client: "Client",
-    model: "LocalModel",
-    received: "Received",
+    client: Client,
+    model: LocalModel,
+    received: Received,
     *,
     scale: Any = None,
-    changes: "list[Change] | None" = None,
+    changes: list[Change] | None = None,
     seed: int = 0,
 ) -> dict[str, torch.Tensor]:
     """Reply the counts of `fnlkit.audits.site.judging.judge`, and keep the judgment of each sample."""
@@ -53,7 +50,7 @@ def judge(
 
 
 def summarize_with_noise(
-    client: "Client", model: "LocalModel", received: "Received", *, scale: Any = None, **terms: float
+    client: Client, model: LocalModel, received: Received, *, scale: Any = None, **terms: float
 ) -> dict[str, torch.Tensor]:
     """Reply the sums of `fnlkit.audits.site.private.summarize_with_noise`, with noise that nobody can repeat."""
     draws = HiddenStream(secrets.token_bytes(32))
@@ -61,7 +58,7 @@ def summarize_with_noise(
 
 
 def judge_with_noise(
-    client: "Client", model: "LocalModel", received: "Received", *, scale: Any = None, seed: int = 0, **terms: float
+    client: Client, model: LocalModel, received: Received, *, scale: Any = None, seed: int = 0, **terms: float
 ) -> dict[str, torch.Tensor]:
     """Reply the counts of `fnlkit.audits.site.private.judge_with_noise`, and keep the judgment of each sample."""
     samples, head = Samples.of(client), {name: values.numpy() for name, values in received.items()}
@@ -91,7 +88,7 @@ def _heads(received, scale):
     return heads | {"mean": mean, "std": std}
 
 
-def open_sides(project: "Project") -> dict[str, int]:
+def open_sides(project: Project) -> dict[str, int]:
     """Largest number of each side of a reply that no declaration fixes."""
     of_inputs = project.kind == "image", math.prod(project.shape)
     return {
@@ -103,7 +100,7 @@ def open_sides(project: "Project") -> dict[str, int]:
     }
 
 
-def rows(task: "Task") -> Iterator[Row]:
+def rows(task: Task) -> Iterator[Row]:
     """Yield the Rows of the audit in the table of a site."""
     about, scale = task.project, scale_of(task.project)
     classes, most = len(about.classes), messages.LARGEST
@@ -158,7 +155,7 @@ def _array(shape, most, *, negative=None):
 def _refuses(scale):
     """Make the check of a message against the samples of a site."""
 
-    def reason(client: "Client", received: "Received") -> str:
+    def reason(client: Client, received: Received) -> str:
         heads = _heads(received, scale)
         if heads["known"].dtype != bool or heads["differ"].dtype != bool or not (heads["center"][1] > 0).all():
             return "the description of the inputs is none of an audit"

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -21,10 +21,7 @@ from fnlkit.artifacts.paths import display_path
 from fnlkit.artifacts.records import OMIT_NONE, from_json, to_json
 from fnlkit.audits.private import total_epsilon
 from fnlkit.sites.site.errors import NotInTable, Released, Withheld
-from fnlkit.sites.site.limits import short
-
-if TYPE_CHECKING:
-    from fnlkit.sites.site.limits import Row
+from fnlkit.sites.site.limits import Row, short
 
 R = TypeVar("R")
 _MAX_BYTES = 2**24
@@ -116,7 +113,7 @@ class Budgets:
         self.path, self.agreement = path, agreement
         self.memory = os.path.dirname(os.path.abspath(path))
 
-    def count(self, rows: "Sequence[Row]", digest: Callable[[], str]) -> str:
+    def count(self, rows: Sequence[Row], digest: Callable[[], str]) -> str:
         """Count a request and charge its epsilon; return the digest of the request, "" if no step needs one.
 
         Parameters
@@ -184,14 +181,14 @@ class Budgets:
         record.releases.append(SumsRelease(self.agreement, epsilon, delta))
         _write(record, path)
 
-    def stored(self, rows: "Sequence[Row]", key: str) -> bytes | None:
+    def stored(self, rows: Sequence[Row], key: str) -> bytes | None:
         """Find the reply that a request with noise has received before: new noise would be another release."""
         if not any(row.once and row.noise for row in rows):
             return None
         path = Path(self.memory, f"reply-{self.agreement[:16]}-{key}.message")
         return path.read_bytes() if path.exists() else None
 
-    def release(self, rows: "Sequence[Row]", key: str, data: bytes) -> None:
+    def release(self, rows: Sequence[Row], key: str, data: bytes) -> None:
         """Record the reply to a request whose steps are answered once.
 
         Raises

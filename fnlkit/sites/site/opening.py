@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from fnlkit.core.errors import InputError
 from fnlkit.core.parameters import arguments_of
 from fnlkit.federated.client.client import Client, Part
 from fnlkit.federated.client.inputs import Inputs, intake, weight_type
-from fnlkit.federated.client.network import nothing
+from fnlkit.federated.client.network import Network, nothing
 from fnlkit.federated.server.protection import Secret
 from fnlkit.sites import project, scale
 from fnlkit.sites.network import network_of
@@ -26,9 +26,6 @@ from fnlkit.sites.site.budgets import Budgets, LabelReleases, digest
 from fnlkit.sites.site.labels import keep_judgment, labels_of
 from fnlkit.sites.site.limits import Row
 from fnlkit.sites.site.secret import Terms
-
-if TYPE_CHECKING:
-    from fnlkit.federated.client.network import Network
 
 
 @dataclass(frozen=True)
@@ -97,7 +94,7 @@ class Site:
     place: Place
     task: project.Task
     client: Client
-    network: "Network"
+    network: Network
     arrays: dict[str, tuple[str, tuple[int | str, ...]]]
     open_sides: dict[str, int]
     rows: dict[str, Row]

@@ -2,22 +2,19 @@
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
+from fnlkit.core.declarations import Sent
 from fnlkit.core.spec import parse
 from fnlkit.federated.client import private_counts, scaling
+from fnlkit.federated.client.network import Network
 from fnlkit.models import cosines_of
 from fnlkit.sites import scale
 from fnlkit.sites.audit import sends
+from fnlkit.sites.project import Task
 from fnlkit.sites.site import audit
 
-if TYPE_CHECKING:
-    from fnlkit.core.declarations import Sent
-    from fnlkit.federated.client.network import Network
-    from fnlkit.sites.project import Task
 
-
-def replies_of(task: "Task") -> "Mapping[str, Sent]":
+def replies_of(task: Task) -> Mapping[str, Sent]:
     """Declare {name: Sent} of all replies of a task beyond ``weights``.
 
     Parameters
@@ -29,7 +26,7 @@ def replies_of(task: "Task") -> "Mapping[str, Sent]":
     return {"audit": sends(task), "evaluate": private_counts.SENDS, scale.TASK: scaling.SENDS}[task.name]
 
 
-def open_sides(task: "Task") -> dict[str, int]:
+def open_sides(task: Task) -> dict[str, int]:
     """Largest number of each side of a reply that no declaration fixes."""
     about = task.project
     values = math.prod(about.shape)
@@ -40,7 +37,7 @@ def open_sides(task: "Task") -> dict[str, int]:
     return sides | audit.open_sides(about) if task.name == "audit" else sides
 
 
-def declared_arrays(task: "Task", network: "Network", samples: int) -> dict[str, tuple[str, tuple[int | str, ...]]]:
+def declared_arrays(task: Task, network: Network, samples: int) -> dict[str, tuple[str, tuple[int | str, ...]]]:
     """Declare {name: (type, shape)} of all arrays that a site can send.
 
     Parameters

@@ -1,7 +1,5 @@
 """Secure aggregation at a site (fnlkit.sites.secret): a masked update, and what the site refuses."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable, Mapping

@@ -6,7 +6,7 @@ A row permits a step in a task.  The door (`fnlkit.sites.site.door`) refuses a r
 import inspect
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fnlkit.core.declarations import declaration
 from fnlkit.core.parameters import arguments_of
@@ -17,13 +17,10 @@ from fnlkit.federated.client import measuring, private_counts, scaling
 from fnlkit.federated.client.inputs import Augment
 from fnlkit.federated.client.training import Fit
 from fnlkit.sites import scale
+from fnlkit.sites.project import Task
 from fnlkit.sites.site import audit
 from fnlkit.sites.site.allowed import PACKAGES, functions
 from fnlkit.sites.site.limits import RUNS, TRAINING, Limit, Row, as_agreed, equal_to, name_of
-
-if TYPE_CHECKING:
-    from fnlkit.sites.project import Task
-
 
 # Titles of the columns of `Row.cells`.
 TITLES = ("task", "step", "replies", "requests at most", "limits")
@@ -38,7 +35,7 @@ MODELS = 10
 MOST_VIEWS = 2
 
 
-def table(task: "Task") -> Iterator[Row]:
+def table(task: Task) -> Iterator[Row]:
     """Make the Rows of a task.
 
     Parameters

@@ -1,20 +1,16 @@
 """FedRG's loss: symmetric cross entropy on all samples, and a noise absorption matrix on samples that count as noisy."""
 
-from typing import TYPE_CHECKING
+import torch
 
+from fnlkit.federated.client.client import Batch
 from fnlkit.federated.client.losses.parts import select_label
 from fnlkit.federated.client.losses.robust import symmetric_cross_entropy
-
-if TYPE_CHECKING:
-    import torch
-
-    from fnlkit.federated.client.client import Batch
 
 # Logarithm of 0 in the reverse cross entropy: of the public code's smallest entry of a label, 1e-4.
 LOG_ZERO = -9.210340371976182
 
 
-def absorbing(logits: "torch.Tensor", batch: "Batch", *, robust: float = 0.4, absorb: float = 1.0) -> "torch.Tensor":
+def absorbing(logits: torch.Tensor, batch: Batch, *, robust: float = 0.4, absorb: float = 1.0) -> torch.Tensor:
     """Robust SCE + absorb m_i (-log(p T)_y), (..., B), with m_i = B / noisy samples for noisy samples, else 0.
 
     SCE = 0.1 CE + RCE.  T is ``state["rg_absorption"]`` (..., C, C), T[true, given]; a sample is noisy if ``rows["rg_noisy"]``

@@ -1,24 +1,21 @@
 """Losses of FedNoRo, FedELC and MaskedOptim: logits adjusted by class shares, distillation of noisy clients, learned labels."""
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 import torch
 
+from fnlkit.federated.client.client import Batch, Client, LocalModel, Received
 from fnlkit.federated.client.losses.exchange import select_small_losses
 from fnlkit.federated.client.losses.parts import reads, select_label
 
-if TYPE_CHECKING:
-    from fnlkit.federated.client.client import Batch, Client, LocalModel, Received
 
-
-def keep_class_shares(client: "Client", model: "LocalModel", received: "Received") -> None:
+def keep_class_shares(client: Client, model: LocalModel, received: Received) -> None:
     """Client step: store the shares (C,) of the classes among the working labels."""
     counts = torch.bincount(client.y.cpu(), minlength=client.classes)
     client.state["class_share"] = (counts / max(1, len(client))).to(model.weights)
 
 
-def log_softmax_with_prior(logits: "torch.Tensor", shares: "torch.Tensor") -> "torch.Tensor":
+def log_softmax_with_prior(logits: torch.Tensor, shares: torch.Tensor) -> torch.Tensor:
     """Compute log softmax(z + log shares), (..., B, C), with 0 in place of -inf for classes that a client does not have.
 
     Source: Menon 2021.  The zeros follow FedNoRo's public code, so that absent classes contribute nothing.
@@ -30,13 +27,13 @@ def log_softmax_with_prior(logits: "torch.Tensor", shares: "torch.Tensor") -> "t
 
 
 @reads(before=lambda **keywords: (keep_class_shares,))
-def logit_adjusted(logits: "torch.Tensor", batch: "Batch") -> "torch.Tensor":
+def logit_adjusted(logits: torch.Tensor, batch: Batch) -> torch.Tensor:
     """Cross entropy of adjusted logits, -log softmax(z + log shares)_y, (..., B) (Wu 2023)."""
     return -select_label(log_softmax_with_prior(logits, batch.state["class_share"]), batch.y)
 
 
 @reads(teacher=True, before=lambda **keywords: (keep_class_shares,))
-def adjusted_distilled(logits: "torch.Tensor", batch: "Batch", *, temperature: float = 0.8) -> "torch.Tensor":
+def adjusted_distilled(logits: torch.Tensor, batch: Batch, *, temperature: float = 0.8) -> torch.Tensor:
     """Distill with adjusted logits: (1 - w) CE + w KL(teacher || p), (..., B) (Wu 2023).
 
     Parameters
@@ -58,7 +55,7 @@ def _distilled(logits, batch, weight, temperature):
     return (1 - weight) * -select_label(logp, batch.y) + weight * away
 
 
-def keep_given_shares(client: "Client", model: "LocalModel", received: "Received") -> None:
+def keep_given_shares(client: Client, model: LocalModel, received: Received) -> None:
     """Client step: store the shares (C,) of the given labels, with at least one sample of each class, as FedSIR's code does.
 
     All samples learn from the teacher until they are relabeled.
@@ -69,7 +66,7 @@ def keep_given_shares(client: "Client", model: "LocalModel", received: "Received
 
 
 @reads(teacher=True, before=lambda **keywords: (keep_given_shares,))
-def partly_distilled(logits: "torch.Tensor", batch: "Batch", *, temperature: float = 0.8) -> "torch.Tensor":
+def partly_distilled(logits: torch.Tensor, batch: Batch, *, temperature: float = 0.8) -> torch.Tensor:
     """Distill as `adjusted_distilled`, with w = 0 for samples whose ``rows["distilled"]`` is False, (..., B) (Gholami 2026).
 
     Parameters
@@ -81,7 +78,7 @@ def partly_distilled(logits: "torch.Tensor", batch: "Batch", *, temperature: flo
     return _distilled(logits, batch, weight, temperature)
 
 
-def make_label_logits(client: "Client", model: "LocalModel", received: "Received", *, scale: float) -> None:
+def make_label_logits(client: Client, model: LocalModel, received: Received, *, scale: float) -> None:
     """Client step: initialize the label logits of all samples at `scale` for the given class and 0 for others, once."""
     if "label_logits" not in client.rows:
         start = torch.nn.functional.one_hot(client.y.cpu(), client.classes) * scale
@@ -90,15 +87,15 @@ def make_label_logits(client: "Client", model: "LocalModel", received: "Received
 
 @reads(before=lambda *, scale=10.0, **keywords: (keep_class_shares, _room(scale)))
 def label_learning(
-    logits: "torch.Tensor",
-    batch: "Batch",
+    logits: torch.Tensor,
+    batch: Batch,
     *,
     alpha: float = 0.5,
     beta: float = 0.2,
     rate: float = 15.625,
     scale: float = 10.0,
     kept: float = 1.0,
-) -> "tuple[torch.Tensor, dict[str, torch.Tensor]]":
+) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     """Learn labels s on noisy clients: KL(p || s) / C + beta H(p) / C, (..., B); elsewhere `logit_adjusted`.
 
     s = softmax of the sample's ``rows["label_logits"]``, which descend the gradient of KL(p || s) / C - alpha log s_y.

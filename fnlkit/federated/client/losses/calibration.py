@@ -1,19 +1,15 @@
 """The cross entropy of sharpened or flattened predictions: baselines of FLR's entropy regularization."""
 
-from typing import TYPE_CHECKING
+import torch
 
 from fnlkit.core.declarations import declare
 from fnlkit.core.parameters import NotNegative, Positive
+from fnlkit.federated.client.client import Batch
 from fnlkit.federated.client.losses.cross_entropy import cross_entropy
-
-if TYPE_CHECKING:
-    import torch
-
-    from fnlkit.federated.client.client import Batch
 
 
 @declare(cite="Guo 2017")
-def temperature_scaled(logits: "torch.Tensor", batch: "Batch", *, temperature: Positive = 4.0) -> "torch.Tensor":
+def temperature_scaled(logits: torch.Tensor, batch: Batch, *, temperature: Positive = 4.0) -> torch.Tensor:
     """Train less or more confident predictions by a temperature of the softmax.
 
     Return the cross entropy of softmax(logits / T), (..., B) (Guo 2017, eq. 9; FLR, appendix E.6).
@@ -32,7 +28,7 @@ def temperature_scaled(logits: "torch.Tensor", batch: "Batch", *, temperature: P
 
 
 @declare(cite="Grandvalet 2004")
-def entropy_minimized(logits: "torch.Tensor", batch: "Batch", *, strength: NotNegative = 4.0) -> "torch.Tensor":
+def entropy_minimized(logits: torch.Tensor, batch: Batch, *, strength: NotNegative = 4.0) -> torch.Tensor:
     """Train more confident predictions by an entropy term that does not depend on the label.
 
     Return CE + strength H(p), H(p) = -sum_j p_j log p_j, (..., B) (Grandvalet, Bengio 2004; FLR, appendix E.6).

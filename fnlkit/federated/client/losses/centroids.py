@@ -1,23 +1,19 @@
 """RoFL's loss: small-loss samples, relabeled if their features are not nearest to the centroid of their class."""
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch.nn.functional import mse_loss
 
 from fnlkit.core.declarations import declare
+from fnlkit.federated.client.client import Batch
 from fnlkit.federated.client.losses.exchange import select_small_losses
 from fnlkit.federated.client.losses.parts import reads, select_label
-
-if TYPE_CHECKING:
-    from fnlkit.federated.client.client import Batch
 
 
 @declare(scheduled=("forget", "pull"))
 @reads(features=True)
 def near_centroids(
-    logits: "torch.Tensor", batch: "Batch", *, forget: float, pull: float, entropy: float = 0.8, pseudo: bool = False
-) -> "torch.Tensor":
+    logits: torch.Tensor, batch: Batch, *, forget: float, pull: float, entropy: float = 0.8, pseudo: bool = False
+) -> torch.Tensor:
     """L_c + pull L_cen + entropy L_e on the int((1 - forget) B) smallest losses, 0 for others, (..., B) (Yang 2022).
 
     L_c is the cross entropy with the given label if, by cosine, the sample's features are nearest to the centroid of the given
@@ -47,6 +43,6 @@ def near_centroids(
     return values * (taken * (values.shape[-1] / taken.sum(-1, keepdim=True)))
 
 
-def cosines(a: "torch.Tensor", b: "torch.Tensor") -> "torch.Tensor":
+def cosines(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Compute the cosine of the angle between vectors on the last axis; 0 if a vector is 0."""
     return (a * b).sum(-1) / (a.norm(dim=-1) * b.norm(dim=-1)).clamp_min(1e-12)

@@ -1,28 +1,25 @@
 """FedLSR's loss: the cross entropy of a sharpened mean of two views, and a consistency term between the views."""
 
 import math
-from typing import TYPE_CHECKING
 
 import torch
 
 from fnlkit.core.declarations import declare
+from fnlkit.federated.client.client import Batch
 from fnlkit.federated.client.losses.parts import reads, select_label
-
-if TYPE_CHECKING:
-    from fnlkit.federated.client.client import Batch
 
 
 @declare(scheduled=("consistency",))
 @reads(uniform=True)
 def self_regularized(
-    logits: "torch.Tensor",
-    batch: "Batch",
+    logits: torch.Tensor,
+    batch: Batch,
     *,
     consistency: float,
     entropy: float = 0.3,
     power: float = 3.0,
     variant: str = "public",
-) -> "torch.Tensor":
+) -> torch.Tensor:
     """CE(sharpened p, y) + c JS(p1^, p2^) + e H, (..., 2 B): equal for both views of a sample (Jiang 2022).
 
     p = m p_1 + (1 - m) p_2 of the two views, with m uniform in each step (Beta(1, 1)).  Sharpening squares p and scales it to

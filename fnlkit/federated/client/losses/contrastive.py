@@ -1,24 +1,21 @@
 """Cross entropy minus the cross entropy with a random label: peer loss, CORES, FedDPCont."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import torch
 
 from fnlkit.core.declarations import declare
 from fnlkit.core.parameters import NotNegative, Range
+from fnlkit.federated.client.client import Batch, Client, LocalModel, Received
 from fnlkit.federated.client.losses.parts import reads, select_label
-
-if TYPE_CHECKING:
-    from fnlkit.federated.client.client import Batch, Client, LocalModel, Received
-
 
 Floor = Annotated[float, Range(0, 1, open_high=True)]
 
 
 @declare(scheduled=("strength",))
 def contrastive(
-    logits: "torch.Tensor", batch: "Batch", *, strength: float = 1.0, expected: bool = False, floor: float = 1e-5
-) -> "torch.Tensor":
+    logits: torch.Tensor, batch: Batch, *, strength: float = 1.0, expected: bool = False, floor: float = 1e-5
+) -> torch.Tensor:
     """Loss -log(p_y + floor) + strength log(p_y' + floor), y' ~ ``received["prior"]`` (C,), (..., B) (FedDPCont eq. 2).
 
     Values can be negative.  The gradient of each term at the label's logit has the factor p / (p + floor).  Far from the
@@ -38,14 +35,14 @@ def contrastive(
     return _against(logits, batch, batch.received["prior"], strength, expected, floor)
 
 
-def remember_label_shares(client: "Client", model: "LocalModel", received: "Received") -> None:
+def remember_label_shares(client: Client, model: LocalModel, received: Received) -> None:
     """Client step: store the distribution (C,) of the client's working labels, which never leaves the client."""
     client.state["label_shares"] = torch.bincount(client.y.cpu(), minlength=client.classes).double() / len(client)
 
 
 @declare(cite="Liu 2020")
 @reads(uniform=True, before=lambda **keywords: (remember_label_shares,))
-def peer(logits: "torch.Tensor", batch: "Batch", *, strength: NotNegative = 1.0, floor: Floor = 1e-5) -> "torch.Tensor":
+def peer(logits: torch.Tensor, batch: Batch, *, strength: NotNegative = 1.0, floor: Floor = 1e-5) -> torch.Tensor:
     """Penalize agreement with randomly drawn labels, so that memorizing wrong labels does not reduce the loss (peer loss).
 
     Return CE(y) - strength CE(y'), (..., B), with y' drawn from the labels of the client (Liu, Guo 2020, eq. 6).
@@ -66,7 +63,7 @@ def peer(logits: "torch.Tensor", batch: "Batch", *, strength: NotNegative = 1.0,
 
 @declare(cite="Cheng 2021")
 @reads(before=lambda **keywords: (remember_label_shares,))
-def cores(logits: "torch.Tensor", batch: "Batch", *, strength: NotNegative = 1.0, floor: Floor = 1e-5) -> "torch.Tensor":
+def cores(logits: torch.Tensor, batch: Batch, *, strength: NotNegative = 1.0, floor: Floor = 1e-5) -> torch.Tensor:
     """Penalize agreement with random labels as in peer loss, with the expectation instead of a draw (CORES).
 
     Return CE(y) - strength E CE(y'), (..., B), expected over the labels of the client (Cheng 2021, eq. 4: CORES).
@@ -95,7 +92,7 @@ def _against(logits, batch, prior, strength, expected, floor):
     return strength * other - select_label(bounded, batch.y)
 
 
-def draw_classes(uniform: "torch.Tensor", prior: "torch.Tensor") -> "torch.Tensor":
+def draw_classes(uniform: torch.Tensor, prior: torch.Tensor) -> torch.Tensor:
     """Draw classes int64 (..., B) from probabilities (C,) or (..., 1, C) by inversion of draws in [0, 1)."""
     edges = prior.double().cumsum(-1)[..., :-1]
     return (uniform.double()[..., None] >= edges).sum(-1)

@@ -6,7 +6,7 @@ Patrini, Rozza, Menon, Nock, Qu. Making deep neural networks robust to label noi
 import os
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -16,11 +16,8 @@ from fnlkit.core.declarations import declare
 from fnlkit.core.errors import InputError, nearest
 from fnlkit.core.parameters import Range, SpecText
 from fnlkit.core.spec import MessageText, Spec, bind, find, parse
+from fnlkit.federated.client.client import Batch
 from fnlkit.federated.client.losses.parts import reads, select_label
-
-if TYPE_CHECKING:
-    from fnlkit.federated.client.client import Batch
-
 
 # A site does not read files that a server names.
 IN_MESSAGES = {name: target for name, target in TRANSITIONS.items() if name != "matrix"}
@@ -28,7 +25,7 @@ IN_MESSAGES = {name: target for name, target in TRANSITIONS.items() if name != "
 _WORST = 1e6
 
 
-def forward_corrected(logits: "torch.Tensor", batch: "Batch", *, floor: float = 1e-12) -> "torch.Tensor":
+def forward_corrected(logits: torch.Tensor, batch: Batch, *, floor: float = 1e-12) -> torch.Tensor:
     """Forward-corrected cross entropy -log( (p T)_y ), (..., B) (Patrini 2017; FedEFC eq. 16).
 
     ``state["transition"]`` (..., C, C) is T[true, given] with rows that sum to 1.  FedEFC's Q is the transpose, so
@@ -42,9 +39,7 @@ def forward_corrected(logits: "torch.Tensor", batch: "Batch", *, floor: float = 
     return _through(logits, batch, batch.state["transition"].to(logits), floor)
 
 
-def importance_reweighted(
-    logits: "torch.Tensor", batch: "Batch", *, constant: bool = True, floor: float = 1e-12
-) -> "torch.Tensor":
+def importance_reweighted(logits: torch.Tensor, batch: Batch, *, constant: bool = True, floor: float = 1e-12) -> torch.Tensor:
     """Importance-reweighted cross entropy p_y / (p T)_y (-log p_y), (..., B) (Xia 2019, eq. 4).
 
     ``state["transition"]`` (..., C, C) is T[true, given] with rows that sum to 1.
@@ -150,12 +145,12 @@ def _tensor(of, transition, classes, stamp, dtype, device):
 @declare(cite="Patrini 2017")
 @reads(check=lambda classes, *, transition, floor=0.0: transition_matrix(transition, classes))
 def forward_given(
-    logits: "torch.Tensor",
-    batch: "Batch",
+    logits: torch.Tensor,
+    batch: Batch,
     *,
     transition: SpecText,
     floor: Annotated[float, Range(0, 1, open_high=True)] = 1e-12,
-) -> "torch.Tensor":
+) -> torch.Tensor:
     """Correct known confusions of classes: apply the transition matrix to predictions before the comparison with the label.
 
     Return -log( (p T)_y ), (..., B), with one given T for all clients: forward correction (Patrini 2017, eq. 5).
@@ -173,7 +168,7 @@ def forward_given(
 
 @declare(cite="Patrini 2017")
 @reads(check=lambda classes, *, transition: inverse_matrix(transition, classes))
-def backward_given(logits: "torch.Tensor", batch: "Batch", *, transition: SpecText) -> "torch.Tensor":
+def backward_given(logits: torch.Tensor, batch: Batch, *, transition: SpecText) -> torch.Tensor:
     """Correct known confusions of classes: weight the losses so that the confusions cancel on average.
 
     Return sum_j T^-1[y, j] (-log p_j), (..., B): backward correction (Patrini 2017, eq. 4).

@@ -1,19 +1,17 @@
 """Cross entropy with the working labels: plain, smoothed, or of selected samples; and with inferred labels."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
+
+import torch
 
 from fnlkit.core.declarations import declare
 from fnlkit.core.parameters import Range
+from fnlkit.federated.client.client import Batch
 from fnlkit.federated.client.losses.parts import select_label
-
-if TYPE_CHECKING:
-    import torch
-
-    from fnlkit.federated.client.client import Batch
 
 
 @declare(fused_kernel="cross_entropy")
-def cross_entropy(logits: "torch.Tensor", batch: "Batch") -> "torch.Tensor":
+def cross_entropy(logits: torch.Tensor, batch: Batch) -> torch.Tensor:
     """The cross entropy, the usual loss without protection against wrong labels.
 
     Return the cross entropy with the working labels, (..., B) in nats.
@@ -28,8 +26,8 @@ def cross_entropy(logits: "torch.Tensor", batch: "Batch") -> "torch.Tensor":
 
 @declare(fused_kernel="smoothed", cite="Szegedy 2016")
 def smoothed_cross_entropy(
-    logits: "torch.Tensor", batch: "Batch", *, rate: Annotated[float, Range(-10, 1, open_high=True)] = 0.1
-) -> "torch.Tensor":
+    logits: torch.Tensor, batch: Batch, *, rate: Annotated[float, Range(-10, 1, open_high=True)] = 0.1
+) -> torch.Tensor:
     """Smooth the labels: a share of each target is spread over all classes.
 
     Return the cross entropy with smoothed labels (1 - rate) one-hot + rate / C, (..., B) (Szegedy 2016, Section 7).
@@ -45,7 +43,7 @@ def smoothed_cross_entropy(
 
 
 @declare(fused_kernel="kept")
-def kept_cross_entropy(logits: "torch.Tensor", batch: "Batch") -> "torch.Tensor":
+def kept_cross_entropy(logits: torch.Tensor, batch: Batch) -> torch.Tensor:
     """Cross entropy weighted by ``rows["keep"]``, (..., B): 0 for pruned samples, n / kept for the others.
 
     The mean over an epoch is then the mean over the kept samples, independent of the batches.
@@ -54,7 +52,7 @@ def kept_cross_entropy(logits: "torch.Tensor", batch: "Batch") -> "torch.Tensor"
 
 
 @declare(fused_kernel="soft")
-def soft_cross_entropy(logits: "torch.Tensor", batch: "Batch", *, kept: bool = False) -> "torch.Tensor":
+def soft_cross_entropy(logits: torch.Tensor, batch: Batch, *, kept: bool = False) -> torch.Tensor:
     """Loss -<q, log p>, (..., B), with inferred label distributions q, ``rows["inferred"]`` (..., B, C).
 
     Parameters

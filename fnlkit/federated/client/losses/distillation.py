@@ -1,18 +1,14 @@
 """The cross entropy with an additional distillation term."""
 
-from typing import TYPE_CHECKING
-
 import torch
 
+from fnlkit.federated.client.client import Batch
 from fnlkit.federated.client.losses.parts import select_label
-
-if TYPE_CHECKING:
-    from fnlkit.federated.client.client import Batch
 
 
 def embedding_distilled(
-    logits: "torch.Tensor", batch: "Batch", *, strength: float = 10.0, scale: float = 1.0, distance: str = "norm"
-) -> "torch.Tensor":
+    logits: torch.Tensor, batch: Batch, *, strength: float = 10.0, scale: float = 1.0, distance: str = "norm"
+) -> torch.Tensor:
     """CE + strength d |a (e - m) - ê| / root of D, (..., B) (FedLN eq. 9, embeddings as teacher).
 
     e is ``rows["input/embedding"]`` (..., B, D).  ê are the last D of the network's features: the output of a head
@@ -37,8 +33,8 @@ def embedding_distilled(
 
 
 def logit_distilled(
-    logits: "torch.Tensor", batch: "Batch", *, strength: float = 10.0, temperature: float = 2.0, towards: str = "teacher"
-) -> "torch.Tensor":
+    logits: torch.Tensor, batch: Batch, *, strength: float = 10.0, temperature: float = 2.0, towards: str = "teacher"
+) -> torch.Tensor:
     """CE + strength d F^2 KL, (..., B) (FedLN eq. 9, the round's global model as teacher).
 
     d is ``received["distil"]`` (...); F is the temperature of both softmaxes.

@@ -1,22 +1,20 @@
 """Two models that select samples for each other: Co-teaching's small losses, Co-teaching+'s disagreements."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from fnlkit.core.declarations import declare
+from fnlkit.federated.client.client import Batch
 from fnlkit.federated.client.losses.parts import reads, select_label
 from fnlkit.models.pair_output import both
-
-if TYPE_CHECKING:
-    from fnlkit.federated.client.client import Batch
 
 
 @declare(scheduled=("forget",))
 @reads(features=True)
 def exchanged(
-    logits: "torch.Tensor", batch: "Batch", *, forget: float, disagreeing: bool = False, agreed: str = "none"
-) -> "torch.Tensor":
+    logits: torch.Tensor, batch: Batch, *, forget: float, disagreeing: bool = False, agreed: str = "none"
+) -> torch.Tensor:
     """Sum each network's cross entropy on the samples of the batch that the other network chose, (..., B).
 
     A network chooses the int((1 - forget) B) samples with its smallest cross entropy, at least one (Han 2018, Algorithm 1,
@@ -46,7 +44,7 @@ def exchanged(
     return (taken * losses * (losses.shape[-1] / count.to(losses))).sum(0)
 
 
-def select_small_losses(losses: "torch.Tensor", forget: float, eligible: "torch.Tensor | None" = None) -> "torch.Tensor":
+def select_small_losses(losses: torch.Tensor, forget: float, eligible: torch.Tensor | None = None) -> torch.Tensor:
     """Select samples (..., B) with the int((1 - forget) n) smallest losses of the n eligible samples, at least one.
 
     Parameters

@@ -1,17 +1,13 @@
 """FedDiv's loss: mixup of samples that a filter selects and on which global and local model agree."""
 
-from typing import TYPE_CHECKING
-
 import torch
 
+from fnlkit.federated.client.client import Batch
 from fnlkit.federated.client.losses.parts import away_from_uniform, reads, select_label
-
-if TYPE_CHECKING:
-    from fnlkit.federated.client.client import Batch
 
 
 @reads(unmixed=True, mixes=True)
-def consistent(logits: "torch.Tensor", batch: "Batch", *, prior: float = 0.0, debias: float = 0.5) -> "torch.Tensor":
+def consistent(logits: torch.Tensor, batch: Batch, *, prior: float = 0.0, debias: float = 0.5) -> torch.Tensor:
     """Loss share CE(y_i) k_i + (1 - share) CE(y_j) k_j of mixup + prior KL(uniform || mean p), (..., B) (Li 2024).
 
     k_i is 1 if the filter selected the sample (``rows["filter_keep"]``).  On clients with ``state["filter_agree"]`` = 1, the
@@ -38,12 +34,12 @@ def consistent(logits: "torch.Tensor", batch: "Batch", *, prior: float = 0.0, de
     return values + prior * away_from_uniform(logp)[..., None]
 
 
-def debias_logits(logits: "torch.Tensor", bias: "torch.Tensor", strength: float) -> "torch.Tensor":
+def debias_logits(logits: torch.Tensor, bias: torch.Tensor, strength: float) -> torch.Tensor:
     """Subtract a client's bias to frequent classes: logits - strength log bias, (..., C) (eq. 9)."""
     return logits - strength * bias.clamp_min(1e-12).log()
 
 
-def filter_weight(losses: "torch.Tensor", filter: "torch.Tensor") -> "torch.Tensor":
+def filter_weight(losses: torch.Tensor, filter: torch.Tensor) -> torch.Tensor:
     """Probability (n,) that a sample is clean, by a filter (3, 2) of means, variances and shares (eq. 3).
 
     Parameters

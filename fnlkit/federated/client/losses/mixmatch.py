@@ -1,19 +1,17 @@
 """DivideMix's loss: each of two models learns from samples that the other model divided, with labels refined by both."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.nn.functional import mse_loss
 
 from fnlkit.core.declarations import declare
+from fnlkit.federated.client.client import Batch
 from fnlkit.federated.client.losses.parts import away_from_uniform, reads
 from fnlkit.models.pair_output import both
 
-if TYPE_CHECKING:
-    from fnlkit.federated.client.client import Batch
 
-
-def sharpen(p: "torch.Tensor", temperature: float) -> "torch.Tensor":
+def sharpen(p: torch.Tensor, temperature: float) -> torch.Tensor:
     """Sharpen probabilities: p^(1/T), scaled to sum to 1 over the last axis (Li 2020, Section 3.2)."""
     return (p.clamp_min(1e-30).log() / temperature).softmax(-1)
 
@@ -21,14 +19,14 @@ def sharpen(p: "torch.Tensor", temperature: float) -> "torch.Tensor":
 @declare(scheduled=("unlabeled",))
 @reads(features=True, unmixed=True, mixes=True)
 def mixmatch(
-    logits: "torch.Tensor",
-    batch: "Batch",
+    logits: torch.Tensor,
+    batch: Batch,
     *,
     unlabeled: float,
     temperature: float = 0.5,
     threshold: float = 0.5,
     views: int = 2,
-) -> "torch.Tensor":
+) -> torch.Tensor:
     """L_X + lambda_u L_U + L_reg of both models together, (..., B) (Li 2020, Algorithm 1).
 
     A sample is labeled for a model if the other model's probability w of a clean label, ``rows["divided_clean"]``, reaches the
@@ -64,9 +62,7 @@ def mixmatch(
     return values.sum(-1)
 
 
-def divide_targets(
-    batch: "Batch", classes: int, temperature: float, threshold: float, views: int
-) -> "tuple[torch.Tensor, Any]":
+def divide_targets(batch: Batch, classes: int, temperature: float, threshold: float, views: int) -> tuple[torch.Tensor, Any]:
     """Compute each model's targets (..., B, 2, C) for the samples before mixup, and select the labeled samples."""
     predicted = both(batch.unmixed_features).softmax(-1)
     predicted = predicted.unflatten(-3, (views, -1)).mean(-4)

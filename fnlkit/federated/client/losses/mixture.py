@@ -1,22 +1,19 @@
 """FLR's label mixture: the cross entropy and a regularizer towards running averages of predictions."""
 
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 
 from fnlkit.core.declarations import declare
 from fnlkit.core.parameters import NotNegative, Range, Share
+from fnlkit.federated.client.client import Batch, Client, LocalModel, Received
 from fnlkit.federated.client.losses.parts import reads, select_label
-
-if TYPE_CHECKING:
-    from fnlkit.federated.client.client import Batch, Client, LocalModel, Received
-
 
 Clamp = Annotated[float, Range(0, 0.5, open_high=True)]
 
 
-def remember_predictions(client: "Client", model: "LocalModel", received: "Received", *, server: bool, start: str) -> None:
+def remember_predictions(client: Client, model: LocalModel, received: Received, *, server: bool, start: str) -> None:
     """Allocate one vector per sample and average, once; they stay on the client between rounds."""
     n, c, dtype = len(client), client.classes, model.weights.dtype
     if "mixture_seen" not in client.rows:
@@ -28,8 +25,8 @@ def remember_predictions(client: "Client", model: "LocalModel", received: "Recei
 
 @declare(scheduled=("alpha", "beta", "gamma"))
 def label_mixture(
-    logits: "torch.Tensor",
-    batch: "Batch",
+    logits: torch.Tensor,
+    batch: Batch,
     *,
     strength: float,
     alpha: float,
@@ -37,7 +34,7 @@ def label_mixture(
     gamma: float,
     floor: float = 1e-4,
     clamp: float = 0.0,
-) -> "tuple[torch.Tensor, dict[str, Any]]":
+) -> tuple[torch.Tensor, dict[str, Any]]:
     """FLR's loss (eq. 1), (..., B), with the two running averages to write back.
 
     s <- beta s + (1 - beta) p_server;  m <- gamma m + (1 - gamma) p;  t = alpha s + (1 - alpha) m, without gradient;
@@ -64,7 +61,7 @@ def label_mixture(
     logp = logits.double().log_softmax(-1)
     p = logp.exp()
 
-    def average(now: "torch.Tensor") -> "torch.Tensor":
+    def average(now: torch.Tensor) -> torch.Tensor:
         if clamp:
             now = now.clamp(clamp, 1 - clamp)
             now = now / now.sum(-1, keepdim=True)
@@ -96,14 +93,14 @@ def _own_average(*, start="zero", **keywords):
 @declare(cite="Liu 2020")
 @reads(unmixed=True, before=_own_average)
 def early_learning(
-    logits: "torch.Tensor",
-    batch: "Batch",
+    logits: torch.Tensor,
+    batch: Batch,
     *,
     strength: NotNegative = 3.0,
     momentum: Share = 0.7,
     start: Literal["prediction", "zero"] = "zero",
     clamp: Clamp = 1e-4,
-) -> "tuple[torch.Tensor, dict[str, Any]]":
+) -> tuple[torch.Tensor, dict[str, Any]]:
     """Keep each prediction near the average of earlier predictions, made before the network memorized labels (ELR).
 
     Return CE + strength log(1 - <p, m>), (..., B), with m each sample's running average: ELR (Liu 2020, eq. 6).
@@ -126,8 +123,8 @@ def early_learning(
 @declare(cite="Kim 2024")
 @reads(unmixed=True, before=lambda **keywords: _own_average())
 def entropy_regularized(
-    logits: "torch.Tensor", batch: "Batch", *, strength: NotNegative = 2.0
-) -> "tuple[torch.Tensor, dict[str, Any]]":
+    logits: torch.Tensor, batch: Batch, *, strength: NotNegative = 2.0
+) -> tuple[torch.Tensor, dict[str, Any]]:
     """Make each prediction more confident, against the influence of wrong labels, without memory (ER).
 
     Return CE + strength log(1 - <p, p>), (..., B), with no gradient through the second p: ER (Kim 2024, appendix E.6).

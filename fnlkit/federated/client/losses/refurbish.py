@@ -2,18 +2,16 @@
 
 import math
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from fnlkit.federated.client.client import Batch, Client, LocalModel, Received
 from fnlkit.federated.client.losses.parts import away_from_uniform, reads, select_label
-
-if TYPE_CHECKING:
-    from fnlkit.federated.client.client import Batch, Client, LocalModel, Received
 
 
 def remember_history(
-    client: "Client", model: "LocalModel", received: "Received", *, name: str, length: int, probabilities: bool
+    client: Client, model: LocalModel, received: Received, *, name: str, length: int, probabilities: bool
 ) -> None:
     """Client step: allocate memory for the last `length` predictions of each sample and their number, once."""
     if f"{name}_seen" not in client.rows:
@@ -24,8 +22,8 @@ def remember_history(
 
 
 def append_prediction(
-    history: "torch.Tensor", seen: "torch.Tensor", now: "torch.Tensor", axis: int
-) -> "tuple[torch.Tensor, torch.Tensor]":
+    history: torch.Tensor, seen: torch.Tensor, now: torch.Tensor, axis: int
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Replace the oldest prediction in a ring buffer by `now`, and count the predictions."""
     place = torch.remainder(seen, history.shape[axis])[(...,) + (None,) * -axis]
     return history.scatter(axis, place.expand_as(now.unsqueeze(axis)), now.unsqueeze(axis)), seen + 1
@@ -33,8 +31,8 @@ def append_prediction(
 
 @reads(before=lambda *, length=10, **keywords: [_room("joint", length, True)])
 def joint(
-    logits: "torch.Tensor", batch: "Batch", *, alpha: float, beta: float, length: int = 10, given: bool = False
-) -> "tuple[torch.Tensor, dict[str, Any]]":
+    logits: torch.Tensor, batch: Batch, *, alpha: float, beta: float, length: int = 10, given: bool = False
+) -> tuple[torch.Tensor, dict[str, Any]]:
     """Loss -<s, log p> + alpha KL(uniform || mean p) + beta H(p), (..., B) (Tanaka 2018).
 
     s is the mean of the sample's last `length` predictions before this step; p is added to these predictions afterwards.
@@ -60,8 +58,8 @@ def joint(
 
 @reads(before=lambda *, length=15, **keywords: [_room("selfie", length, False), make_labels])
 def refurbished(
-    logits: "torch.Tensor", batch: "Batch", *, forget: float, certain: float = 0.05, length: int = 15, plain: bool = False
-) -> "tuple[torch.Tensor, dict[str, Any]]":
+    logits: torch.Tensor, batch: Batch, *, forget: float, certain: float = 0.05, length: int = 15, plain: bool = False
+) -> tuple[torch.Tensor, dict[str, Any]]:
     """Cross entropy of the samples that SELFIE trains on, 0 for the others, (..., B) (Song 2019, Algorithm 1).
 
     These are the ceil((1 - forget) B) samples with the smallest loss, and all samples that were certain at any time.  A sample
@@ -97,7 +95,7 @@ def refurbished(
     return taken * values * (losses.shape[-1] / count.to(losses)), {**rows, "selfie_label": label}
 
 
-def make_labels(client: "Client", model: "LocalModel", received: "Received") -> None:
+def make_labels(client: Client, model: LocalModel, received: Received) -> None:
     """Client step: allocate memory for refurbished labels, -1 for none, once."""
     if "selfie_label" not in client.rows:
         client.rows["selfie_label"] = torch.full((len(client),), -1)

@@ -1,31 +1,27 @@
 """FedReDA's losses: cross entropy on samples that count as clean, distillation from other clients' mean model on the rest."""
 
-from typing import TYPE_CHECKING
-
 import torch
 
+from fnlkit.federated.client.client import Batch
 from fnlkit.federated.client.losses.adjusted import keep_class_shares
 from fnlkit.federated.client.losses.parts import reads, select_label
 
-if TYPE_CHECKING:
-    from fnlkit.federated.client.client import Batch
 
-
-def add_prior(logits: "torch.Tensor", shares: "torch.Tensor", prior: float) -> "torch.Tensor":
+def add_prior(logits: torch.Tensor, shares: torch.Tensor, prior: float) -> torch.Tensor:
     """Add the prior of the classes: z + prior log shares, (..., B, C), with shares (..., C) of at least 1e-8."""
     return logits + prior * shares.to(logits).clamp_min(1e-8).log()[..., None, :]
 
 
 @reads(before=lambda **keywords: (keep_class_shares,))
-def prior_adjusted(logits: "torch.Tensor", batch: "Batch", *, prior: float = 0.5) -> "torch.Tensor":
+def prior_adjusted(logits: torch.Tensor, batch: Batch, *, prior: float = 0.5) -> torch.Tensor:
     """Loss -log softmax(z + prior log shares)_y, (..., B), with the client's class shares ``state["class_share"]``."""
     return -select_label(add_prior(logits, batch.state["class_share"], prior).log_softmax(-1), batch.y)
 
 
 @reads(before=lambda **keywords: (keep_class_shares,))
 def reliable(
-    logits: "torch.Tensor",
-    batch: "Batch",
+    logits: torch.Tensor,
+    batch: Batch,
     *,
     prior: float = 0.5,
     threshold: float = 0.6,
@@ -34,7 +30,7 @@ def reliable(
     temperature: float = 3.0,
     distil: float = 1.0,
     rate: float = 0.9,
-) -> "tuple[torch.Tensor, dict[str, torch.Tensor]]":
+) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     """FedReDA's loss (..., B), with the rows to write back: average losses and numbers of clean uses.
 
     A sample counts as clean if ``rows["reda_clean"]`` reaches `threshold`, or if the local model and the teacher predict the

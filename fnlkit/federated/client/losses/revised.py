@@ -1,21 +1,15 @@
 """FedGR's loss: revised labels, distillation from an averaged local model, and the global model's representation."""
 
-from typing import TYPE_CHECKING
-
 import torch
 
 from fnlkit.core.declarations import declare
+from fnlkit.federated.client.client import Batch
 from fnlkit.federated.client.losses.parts import reads
-
-if TYPE_CHECKING:
-    from fnlkit.federated.client.client import Batch
 
 
 @declare(scheduled=("distil",))
 @reads(features=True)
-def revised(
-    logits: "torch.Tensor", batch: "Batch", *, distil: float, represent: float, temperature: float = 0.5
-) -> "torch.Tensor":
+def revised(logits: torch.Tensor, batch: Batch, *, distil: float, represent: float, temperature: float = 0.5) -> torch.Tensor:
     """Loss -<q, log p> + distil KL(s || p^T) + represent KL(g || f^T), (..., B) (FedGR, public code).
 
     q is ``rows["gr_target"]`` (..., B, C), the weights of the given and the revised label; they need not sum to 1.  s is
@@ -35,6 +29,6 @@ def revised(
     return values + represent * divergence(batch.rows["gr_global"].to(logits), batch.features / temperature)
 
 
-def divergence(target: "torch.Tensor", logits: "torch.Tensor") -> "torch.Tensor":
+def divergence(target: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
     """Compute KL(target || softmax(logits)) over the last axis; target (..., D) sums to 1."""
     return (torch.special.xlogy(target, target) - target * logits.log_softmax(-1)).sum(-1)

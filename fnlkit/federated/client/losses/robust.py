@@ -1,16 +1,13 @@
 """Bounded or nearly bounded losses, on which wrong labels have less influence than on the cross entropy."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
+
+import torch
 
 from fnlkit.core.declarations import declare
 from fnlkit.core.parameters import NotNegative, Range
+from fnlkit.federated.client.client import Batch
 from fnlkit.federated.client.losses.parts import select_label
-
-if TYPE_CHECKING:
-    import torch
-
-    from fnlkit.federated.client.client import Batch
-
 
 # Value of log 0 for a one-hot label inside a logarithm.
 LogZero = Annotated[float, Range(-1000, 0, open_high=True)]
@@ -18,12 +15,12 @@ LogZero = Annotated[float, Range(-1000, 0, open_high=True)]
 
 @declare(cite="Zhang 2018")
 def generalized_cross_entropy(
-    logits: "torch.Tensor",
-    batch: "Batch",
+    logits: torch.Tensor,
+    batch: Batch,
     *,
     q: Annotated[float, Range(0, 1, open_low=True)] = 0.7,
     truncate: Annotated[float, Range(0, 1, open_high=True)] = 0.0,
-) -> "torch.Tensor":
+) -> torch.Tensor:
     """Reduce the influence of labels that the network predicts with low probability (GCE).
 
     Return (1 - p_y^q) / q, (..., B): GCE (Zhang, Sabuncu 2018, eq. 6).
@@ -45,8 +42,8 @@ def generalized_cross_entropy(
 
 @declare(cite="Wang 2019")
 def symmetric_cross_entropy(
-    logits: "torch.Tensor", batch: "Batch", *, alpha: NotNegative = 0.1, beta: NotNegative = 1.0, log_zero: LogZero = -4.0
-) -> "torch.Tensor":
+    logits: torch.Tensor, batch: Batch, *, alpha: NotNegative = 0.1, beta: NotNegative = 1.0, log_zero: LogZero = -4.0
+) -> torch.Tensor:
     """Limit the influence of wrong labels by adding the reverse cross entropy, from prediction to label (SCE).
 
     Return alpha CE + beta RCE, (..., B), with the reverse cross entropy RCE = -log_zero (1 - p_y) (Wang 2019, eq. 8).
@@ -64,8 +61,8 @@ def symmetric_cross_entropy(
 
 @declare(cite="Ma 2020")
 def normalized_and_reverse_cross_entropy(
-    logits: "torch.Tensor", batch: "Batch", *, alpha: NotNegative = 1.0, beta: NotNegative = 1.0, log_zero: LogZero = -4.0
-) -> "torch.Tensor":
+    logits: torch.Tensor, batch: Batch, *, alpha: NotNegative = 1.0, beta: NotNegative = 1.0, log_zero: LogZero = -4.0
+) -> torch.Tensor:
     """Combine two losses that are robust to wrong labels, an active and a passive loss (NCE + RCE).
 
     Return alpha NCE + beta RCE, (..., B), NCE = log p_y / sum_j log p_j (Ma 2020, eqs. 3 and 12).

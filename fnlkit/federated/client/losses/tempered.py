@@ -3,29 +3,26 @@
 Amid, Warmuth, Anil, Koren. Robust bi-tempered logistic loss based on Bregman divergences. NeurIPS 2019.
 """
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import torch
 
 from fnlkit.core.declarations import declare
 from fnlkit.core.parameters import Count, Positive, Range
+from fnlkit.federated.client.client import Batch
 from fnlkit.federated.client.losses.cross_entropy import cross_entropy
 from fnlkit.federated.client.losses.parts import select_label
-
-if TYPE_CHECKING:
-    from fnlkit.federated.client.client import Batch
-
 
 # Bisection steps that determine the normalizer of a tempered softmax with t < 1 to the last bit.
 _HALVINGS = 64
 
 
-def log_t(x: "torch.Tensor", t: float) -> "torch.Tensor":
+def log_t(x: torch.Tensor, t: float) -> torch.Tensor:
     """Tempered logarithm (x^(1 - t) - 1) / (1 - t); log x for t = 1 (eq. 1)."""
     return x.log() if t == 1 else (x ** (1 - t) - 1) / (1 - t)
 
 
-def exp_t(x: "torch.Tensor", t: float) -> "torch.Tensor":
+def exp_t(x: torch.Tensor, t: float) -> torch.Tensor:
     """Inverse of `log_t`, max(0, 1 + (1 - t) x)^(1 / (1 - t)); exp x for t = 1 (eq. 2)."""
     if t == 1:
         return x.exp()
@@ -34,7 +31,7 @@ def exp_t(x: "torch.Tensor", t: float) -> "torch.Tensor":
     return torch.where(positive, torch.where(positive, base, 1.0) ** (1 / (1 - t)), 0.0)
 
 
-def tempered_softmax(logits: "torch.Tensor", t: float, iterations: int = 5) -> "torch.Tensor":
+def tempered_softmax(logits: torch.Tensor, t: float, iterations: int = 5) -> torch.Tensor:
     """Compute exp_t(logits - lambda) (..., C) that sum to 1 over the last axis (eq. 4), differentiable in the logits.
 
     lambda is computed without a graph: by fixed-point iterations for t > 1 (Algorithm 1 of the appendix), and by bisection for
@@ -79,13 +76,13 @@ def _bisection(logits, t, iterations):
 
 @declare(cite="Amid 2019")
 def bi_tempered(
-    logits: "torch.Tensor",
-    batch: "Batch",
+    logits: torch.Tensor,
+    batch: Batch,
     *,
     t1: Annotated[float, Range(0, 1)] = 0.8,
     t2: Positive = 1.2,
     iterations: Count = 5,
-) -> "torch.Tensor":
+) -> torch.Tensor:
     """Limit the influence of wrong labels, near the decision boundary and far from it, by two temperatures.
 
     Return -log_t1 p_y - (1 - sum_j p_j^(2 - t1)) / (2 - t1), (..., B), p the softmax tempered with t2 (eq. 6).

@@ -1,7 +1,5 @@
 """Rounds as messages of Flower: in one process, or deployed with SuperLink and SuperNodes."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 

@@ -3,8 +3,6 @@
 Other files import this module inside functions, because Flower is optional and takes half a second to import.
 """
 
-from __future__ import annotations
-
 import importlib
 import sys
 import types

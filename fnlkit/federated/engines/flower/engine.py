@@ -3,13 +3,12 @@
 The engine sends a request to the nodes and returns the replies in client order.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
 
 from fnlkit.artifacts import message
 from fnlkit.core.errors import InputError
@@ -20,14 +19,9 @@ from fnlkit.federated.engines.flower.local import LocalNodes
 from fnlkit.federated.engines.flower.messages import LATE
 from fnlkit.federated.engines.flower.notebook import last_counted_rounds
 from fnlkit.federated.engines.travel import pack
+from fnlkit.federated.server.clients import Ask
 from fnlkit.federated.server.protection import MaskedSums
 from fnlkit.federated.server.records import nbytes
-
-if TYPE_CHECKING:
-    import torch
-
-    from fnlkit.federated.server.clients import Ask
-
 
 TIMEOUT = 3600  # seconds per visit
 

@@ -1,23 +1,18 @@
 """Nodes of the engine `flower` in this process: each client is a node that receives the messages of a real site."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fnlkit.artifacts.message import decode, encode
-from fnlkit.federated.client.client import ClientList
+from fnlkit.federated.client.client import Client, ClientList
 from fnlkit.federated.client.failure import Failure
+from fnlkit.federated.engines.engine import Engine
 from fnlkit.federated.engines.flower import messages
 from fnlkit.federated.engines.flower.notebook import NEVER, Memory, Notebook
 from fnlkit.federated.engines.flower.visits import NodeObjects, answer
-
-if TYPE_CHECKING:
-    from fnlkit.federated.client.client import Client
-    from fnlkit.federated.engines.engine import Engine
 
 
 class LocalNodes:

@@ -1,7 +1,5 @@
 """Messages of fnlkit as Flower's messages: one array of bytes each."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any

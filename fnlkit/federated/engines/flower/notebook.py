@@ -12,18 +12,15 @@ import os
 import re
 import shutil
 from collections.abc import Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from fnlkit.artifacts import files
+from fnlkit.artifacts.exchange import Exchange
 from fnlkit.core.errors import InputError
-
-if TYPE_CHECKING:
-    from fnlkit.artifacts.exchange import Exchange
-    from fnlkit.federated.client.client import Client
-
+from fnlkit.federated.client.client import Client
 
 KIND = "fnlkit.state/1"
 NEVER = -1  # the base of a client without a counted round

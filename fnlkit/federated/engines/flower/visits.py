@@ -1,7 +1,5 @@
 """Client side of a message: visit the named clients on their node and return the replies."""
 
-from __future__ import annotations
-
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

@@ -4,24 +4,21 @@ Reddi, Charles, Zaheer, Garrett, Rush, Konecny, Kumar, McMahan. Adaptive federat
 """
 
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import torch
 
 from fnlkit.core.declarations import declare
 from fnlkit.core.parameters import Positive, Range, check_arguments
+from fnlkit.federated.client.training import Fit
 from fnlkit.federated.server.optimizers.optimizer import FedOpt, Updates
-
-if TYPE_CHECKING:
-    from fnlkit.federated.client.training import Fit
-
 
 Rate = Annotated[float, Range(0, 1, open_high=True)]
 
 
 def adapt(
-    updates: Updates, merged: "torch.Tensor", *, rule: str, server_lr: float, beta1: float, beta2: float, tau: float
-) -> "torch.Tensor":
+    updates: Updates, merged: torch.Tensor, *, rule: str, server_lr: float, beta1: float, beta2: float, tau: float
+) -> torch.Tensor:
     """Step to w + eta m / (sqrt(v) + tau), m <- b1 m + (1 - b1) d, v by the rule (Algorithm 2, no bias correction)."""
     memory, step = updates.memory, merged - updates.start
     first = beta1 * memory.get("first", torch.zeros_like(step)) + (1 - beta1) * step
@@ -38,7 +35,7 @@ def adapt(
 @declare(cite="Reddi 2021")
 @check_arguments
 def fedadam(
-    fit: "Fit", *, server_lr: Positive = 0.01, beta1: Rate = 0.9, beta2: Rate = 0.99, tau: Positive = 1e-3, **settings
+    fit: Fit, *, server_lr: Positive = 0.01, beta1: Rate = 0.9, beta2: Rate = 0.99, tau: Positive = 1e-3, **settings
 ) -> FedOpt:
     """Use the mean update as gradient of Adam on the server, with momentum and a step size for each weight.
 
@@ -60,7 +57,7 @@ def fedadam(
 @declare(cite="Reddi 2021")
 @check_arguments
 def fedyogi(
-    fit: "Fit", *, server_lr: Positive = 0.01, beta1: Rate = 0.9, beta2: Rate = 0.99, tau: Positive = 1e-3, **settings
+    fit: Fit, *, server_lr: Positive = 0.01, beta1: Rate = 0.9, beta2: Rate = 0.99, tau: Positive = 1e-3, **settings
 ) -> FedOpt:
     """Use an adaptive optimizer on the server like FedAdam, with step sizes that change more slowly.
 

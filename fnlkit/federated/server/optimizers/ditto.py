@@ -4,27 +4,24 @@ Li, Hu, Beirami, Smith. Ditto: Fair and robust federated learning through person
 """
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from fnlkit.core.declarations import declare
 from fnlkit.core.parameters import NotNegative, check_arguments
+from fnlkit.federated.client.client import Client, LocalModel, Received
 from fnlkit.federated.client.drift import towards_global
+from fnlkit.federated.client.training import Fit
 from fnlkit.federated.server.optimizers.optimizer import Additions, FedOpt, Request
-
-if TYPE_CHECKING:
-    from fnlkit.federated.client.client import Client, LocalModel, Received
-    from fnlkit.federated.client.training import Fit
 
 
 # ---- on the client
-def take_personal(client: "Client", model: "LocalModel", received: "Received") -> None:
+def take_personal(client: Client, model: LocalModel, received: Received) -> None:
     """Load v_k, initially the first model received, and store the common model."""
     p = model.network.parameters_count
     client.state["global"] = model.start[:p].clone()
     model.weights = client.state.get("personal", model.start).clone()
 
 
-def keep_personal(client: "Client", model: "LocalModel", received: "Received") -> None:
+def keep_personal(client: Client, model: LocalModel, received: Received) -> None:
     """Store v_k and return to the common model."""
     client.state["personal"], model.weights = model.weights.clone(), model.start
     del client.state["global"]
@@ -39,7 +36,7 @@ def train_both(request: Request, *, strength: float) -> Additions:
 
 @declare(cite="Li 2021")
 @check_arguments
-def ditto(fit: "Fit", *, strength: NotNegative = 0.1, **settings) -> FedOpt:
+def ditto(fit: Fit, *, strength: NotNegative = 0.1, **settings) -> FedOpt:
     """Train the common model, and for each client a personal model that stays near it.
 
     Return Ditto (Li 2021, Algorithm 1): FedAvg, and personal models v_k in ``client.state["personal"]`` (P + Q,).

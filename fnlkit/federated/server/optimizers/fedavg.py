@@ -4,17 +4,13 @@ McMahan, Moore, Ramage, Hampson, Agüera y Arcas. Communication-efficient learni
 data. AISTATS 2017.
 """
 
-from typing import TYPE_CHECKING
-
 from fnlkit.core.declarations import declare
+from fnlkit.federated.client.training import Fit
 from fnlkit.federated.server.optimizers.optimizer import FedOpt
-
-if TYPE_CHECKING:
-    from fnlkit.federated.client.training import Fit
 
 
 @declare(cite="McMahan 2017")
-def fedavg(fit: "Fit", **settings) -> FedOpt:
+def fedavg(fit: Fit, **settings) -> FedOpt:
     """Train locally without additional terms and average the models by their numbers of samples.
 
     Return FedAvg (McMahan 2017): local SGD, mean weighted by the number of samples.

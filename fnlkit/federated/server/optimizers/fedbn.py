@@ -3,21 +3,17 @@
 Li, Jiang, Zhang, Kamp, Dou. FedBN: Federated learning on non-IID features via local batch normalization. ICLR 2021.
 """
 
-from typing import TYPE_CHECKING
-
 import torch
 
 from fnlkit.core.declarations import declare
 from fnlkit.core.errors import InputError
+from fnlkit.federated.client.client import Client, LocalModel, Received
+from fnlkit.federated.client.network import Network
+from fnlkit.federated.client.training import Fit
 from fnlkit.federated.server.optimizers.optimizer import Additions, FedOpt, Request
 
-if TYPE_CHECKING:
-    from fnlkit.federated.client.client import Client, LocalModel, Received
-    from fnlkit.federated.client.network import Network
-    from fnlkit.federated.client.training import Fit
 
-
-def normalizers(network: "Network") -> "torch.Tensor":
+def normalizers(network: Network) -> torch.Tensor:
     """Mask of the weights (P + Q,) of batch norm: scales, shifts, running means and variances."""
     kinds = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d)
     inside = {name for name, module in network.module.named_modules() if isinstance(module, kinds)}
@@ -28,7 +24,7 @@ def normalizers(network: "Network") -> "torch.Tensor":
 
 
 # ---- on the client
-def load_own_norms(client: "Client", model: "LocalModel", received: "Received") -> None:
+def load_own_norms(client: Client, model: LocalModel, received: Received) -> None:
     """Load the client's stored batch norm, if any, into the received model."""
     if "normalizers" in client.state:
         weights = model.weights.clone()
@@ -36,7 +32,7 @@ def load_own_norms(client: "Client", model: "LocalModel", received: "Received") 
         model.weights = weights
 
 
-def save_own_norms(client: "Client", model: "LocalModel", received: "Received") -> "dict[str, torch.Tensor]":
+def save_own_norms(client: Client, model: LocalModel, received: Received) -> dict[str, torch.Tensor]:
     """Store the trained batch norm and reply the weights with the received batch norm."""
     mask = normalizers(model.network)
     client.state["normalizers"] = model.weights[mask].clone()
@@ -44,7 +40,7 @@ def save_own_norms(client: "Client", model: "LocalModel", received: "Received") 
 
 
 # ---- the server
-def must_be_normed(network: "Network") -> None:
+def must_be_normed(network: Network) -> None:
     """Raise InputError if a network has no batch norm."""
     if not normalizers(network).any():
         raise InputError("fedbn keeps batch norm, and this network has none; use `optimizer='fedavg'`", parameter="optimizer")
@@ -57,7 +53,7 @@ def locally(request: Request) -> Additions:
 
 
 @declare(cite="Li 2021")
-def fedbn(fit: "Fit", **settings) -> FedOpt:
+def fedbn(fit: Fit, **settings) -> FedOpt:
     """Keep batch normalization on each client, for sites that differ in their images but not in their classes.
 
     Return FedBN (Li 2021, Algorithm 1): batch norm's parameters and statistics stay in ``client.state["normalizers"]``.

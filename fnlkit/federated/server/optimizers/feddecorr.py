@@ -6,21 +6,18 @@ regularization.
 """
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from fnlkit.core.declarations import declare
 from fnlkit.core.errors import InputError
 from fnlkit.core.parameters import NotNegative, check_arguments
 from fnlkit.federated.client.drift import decorrelate
+from fnlkit.federated.client.network import Network
+from fnlkit.federated.client.training import Fit
 from fnlkit.federated.server.optimizers.optimizer import FedOpt
 from fnlkit.models.pair import Pair
 
-if TYPE_CHECKING:
-    from fnlkit.federated.client.network import Network
-    from fnlkit.federated.client.training import Fit
 
-
-def must_have_features(network: "Network") -> None:
+def must_have_features(network: Network) -> None:
     """Raise InputError if a network is a pair, whose features are the logits of both networks."""
     if isinstance(network.module, Pair):
         raise InputError("feddecorr regularizes one network, and this method trains two; omit it", parameter="optimizer")
@@ -28,7 +25,7 @@ def must_have_features(network: "Network") -> None:
 
 @declare(cite="Shi 2023")
 @check_arguments
-def feddecorr(fit: "Fit", *, strength: NotNegative = 0.1, **settings) -> FedOpt:
+def feddecorr(fit: Fit, *, strength: NotNegative = 0.1, **settings) -> FedOpt:
     """Keep features uncorrelated, so that a network does not use few dimensions only.
 
     Return FedDecorr (Shi 2023): FedAvg with `penalties.decorrelate` of the last features added to the loss of

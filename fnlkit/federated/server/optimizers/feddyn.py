@@ -4,43 +4,41 @@ Acar, Zhao, Matas, Mattina, Whatmough, Saligrama. Federated learning based on dy
 """
 
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import torch
 
 from fnlkit.core.declarations import declare
 from fnlkit.core.parameters import Positive, check_arguments
+from fnlkit.federated.client.client import Client, LocalModel, Received
 from fnlkit.federated.client.drift import dynamic
+from fnlkit.federated.client.training import Fit
 from fnlkit.federated.server.optimizers.optimizer import FedOpt, Updates
-
-if TYPE_CHECKING:
-    from fnlkit.federated.client.client import Client, LocalModel, Received
-    from fnlkit.federated.client.training import Fit
 
 
 # ---- on the client
-def recall_dual(client: "Client", model: "LocalModel", received: "Received") -> None:
+def recall_dual(client: Client, model: LocalModel, received: Received) -> None:
     """Allocate g_k at the first visit."""
     if "dual" not in client.state:
         p = model.network.parameters_count
         client.state["dual"] = torch.zeros(p, dtype=model.weights.dtype, device=model.weights.device)
 
 
-def update_dual(client: "Client", model: "LocalModel", received: "Received", *, alpha: float) -> None:
+def update_dual(client: Client, model: LocalModel, received: Received, *, alpha: float) -> None:
     """Update the dual variable: g_k <- g_k - alpha (w_k - w_global)."""
     p = model.network.parameters_count
     client.state["dual"] = client.state["dual"] - alpha * (model.weights[:p] - model.start[:p])
 
 
 # ---- the server
-def subtract_dual(updates: Updates, merged: "torch.Tensor", *, alpha: float) -> "torch.Tensor":
+def subtract_dual(updates: Updates, merged: torch.Tensor, *, alpha: float) -> torch.Tensor:
     """Step to mean_k(w_k) - h / alpha after h <- h - alpha K/N (mean_k(w_k) - w_global)."""
     memory, start = updates.memory, updates.start
     memory["dual_mean"] = memory.get("dual_mean", torch.zeros_like(start)) - alpha * updates.share * (merged - start)
     return merged - memory["dual_mean"] / alpha
 
 
-def subtract_drift(updates: Updates, merged: "torch.Tensor", *, alpha: float) -> "torch.Tensor":
+def subtract_drift(updates: Updates, merged: torch.Tensor, *, alpha: float) -> torch.Tensor:
     """Step to mean_k(w_k) - alpha sum_k h_k over the cohort after h_k <- h_k + w_global - w_k."""
     memory, start, ids = updates.memory, updates.start, torch.as_tensor(updates.ids)
     drift = memory.get("drift", torch.zeros(len(updates.sizes), len(start), dtype=start.dtype, device=start.device)).clone()
@@ -51,7 +49,7 @@ def subtract_drift(updates: Updates, merged: "torch.Tensor", *, alpha: float) ->
 
 @declare(cite="Acar 2021")
 @check_arguments
-def feddyn(fit: "Fit", *, alpha: Positive = 0.01, rule: Literal["paper", "fedefc"] = "paper", **settings) -> FedOpt:
+def feddyn(fit: Fit, *, alpha: Positive = 0.01, rule: Literal["paper", "fedefc"] = "paper", **settings) -> FedOpt:
     """Change each client's loss from round to round so that local optima move to the common optimum.
 
     Return FedDyn (Acar 2021, Algorithm 1).

@@ -4,19 +4,16 @@ Jhunjhunwala, Wang, Joshi. FedExP: Speeding up federated averaging via extrapola
 """
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 import torch
 
 from fnlkit.core.declarations import declare
 from fnlkit.core.parameters import NotNegative, check_arguments
+from fnlkit.federated.client.training import Fit
 from fnlkit.federated.server.optimizers.optimizer import FedOpt, Updates
 
-if TYPE_CHECKING:
-    from fnlkit.federated.client.training import Fit
 
-
-def extrapolation(updates: Updates, merged: "torch.Tensor", epsilon: float) -> "torch.Tensor":
+def extrapolation(updates: Updates, merged: torch.Tensor, epsilon: float) -> torch.Tensor:
     """Server step eta_g = max(1, sum_k p_k ||d_k||^2 / (2 (||d||^2 + epsilon))) (eq. 8), d the mean update, p_k the weights."""
     shares = updates.weights / updates.weights.sum()
     squares = (updates.trained - updates.start).double().square().sum(1)
@@ -24,7 +21,7 @@ def extrapolation(updates: Updates, merged: "torch.Tensor", epsilon: float) -> "
     return torch.clamp_min((shares.to(squares) * squares).sum() / (2 * (length + epsilon)), 1.0)
 
 
-def extrapolate(updates: Updates, merged: "torch.Tensor", *, epsilon: float) -> "torch.Tensor":
+def extrapolate(updates: Updates, merged: torch.Tensor, *, epsilon: float) -> torch.Tensor:
     """Add eta_g times the mean update."""
     step = extrapolation(updates, merged, epsilon)
     return updates.start + step.to(merged) * (merged - updates.start)
@@ -32,7 +29,7 @@ def extrapolate(updates: Updates, merged: "torch.Tensor", *, epsilon: float) -> 
 
 @declare(cite="Jhunjhunwala 2023")
 @check_arguments
-def fedexp(fit: "Fit", *, epsilon: NotNegative = 1e-3, **settings) -> FedOpt:
+def fedexp(fit: Fit, *, epsilon: NotNegative = 1e-3, **settings) -> FedOpt:
     """Make a server step longer than the mean update if clients disagree.
 
     Return FedExP (Jhunjhunwala 2023, Algorithm 1), with clients weighted as in FedAvg; equal weights give the paper's version.

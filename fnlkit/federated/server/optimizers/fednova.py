@@ -4,18 +4,14 @@ Wang, Liu, Liang, Joshi, Poor. Tackling the objective inconsistency problem in h
 NeurIPS 2020.
 """
 
-from typing import TYPE_CHECKING
+import torch
 
 from fnlkit.core.declarations import declare
+from fnlkit.federated.client.training import Fit
 from fnlkit.federated.server.optimizers.optimizer import FedOpt, Updates, gradient_weight
 
-if TYPE_CHECKING:
-    import torch
 
-    from fnlkit.federated.client.training import Fit
-
-
-def normalize(updates: Updates) -> "torch.Tensor":
+def normalize(updates: Updates) -> torch.Tensor:
     """Rescale to w + (tau_eff / ||a_k||_1) (w_k - w), (K, P), with tau_eff the weighted mean of ||a_k||_1 (eqs. 7 and 9)."""
     length = gradient_weight(updates.sizes[updates.ids], updates.fit)
     effective = (updates.weights * length).sum() / updates.weights.sum()
@@ -24,7 +20,7 @@ def normalize(updates: Updates) -> "torch.Tensor":
 
 
 @declare(cite="Wang 2020")
-def fednova(fit: "Fit", **settings) -> FedOpt:
+def fednova(fit: Fit, **settings) -> FedOpt:
     """Normalize updates by the number of local steps, for clients of different sizes.
 
     Return FedNova (Wang 2020): updates are divided by the client's accumulated steps and multiplied by the mean over the

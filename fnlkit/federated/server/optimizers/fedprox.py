@@ -4,20 +4,17 @@ Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith. Federated optimization in heterogen
 """
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from fnlkit.core.declarations import declare
 from fnlkit.core.parameters import NotNegative, check_arguments
 from fnlkit.federated.client.drift import proximal
+from fnlkit.federated.client.training import Fit
 from fnlkit.federated.server.optimizers.optimizer import FedOpt
-
-if TYPE_CHECKING:
-    from fnlkit.federated.client.training import Fit
 
 
 @declare(cite="Li 2020")
 @check_arguments
-def fedprox(fit: "Fit", *, mu: NotNegative = 0.001, **settings) -> FedOpt:
+def fedprox(fit: Fit, *, mu: NotNegative = 0.001, **settings) -> FedOpt:
     """Keep local models near the common model by a penalty on their distance.
 
     Return FedProx (Li 2020): mu/2 ||w - w_global||^2 is added to the local loss.

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,12 +16,8 @@ from fnlkit.federated.client.losses.parts import needs
 from fnlkit.federated.client.network import Model, Network
 from fnlkit.federated.client.training import Fit
 from fnlkit.federated.server.aggregation import mean, outvotes_nobody, smallest_cohort
-from fnlkit.federated.server.clients import Ask
+from fnlkit.federated.server.clients import Ask, Clients, Replies
 from fnlkit.federated.server.protection import NotSummed, Summed
-
-if TYPE_CHECKING:
-    from fnlkit.federated.server.clients import Clients, Replies
-
 
 # Arguments that an aggregator can have in addition to the weights, see fnlkit.federated.server.aggregation.
 _CONTEXT = ("start", "slots", "trainable", "ids", "memory")
@@ -44,10 +40,10 @@ class Request:
         State of the server (`Clients.memory`).
     """
 
-    ids: "Sequence[int] | np.ndarray"
+    ids: Sequence[int] | np.ndarray
     model: Model
     fit: Fit
-    sizes: "torch.Tensor"
+    sizes: torch.Tensor
     memory: dict[str, Any]
 
 
@@ -95,13 +91,13 @@ class Updates:
         State of the server (`Clients.memory`), saved and restored with a run.
     """
 
-    start: "torch.Tensor"
-    trained: "torch.Tensor"
+    start: torch.Tensor
+    trained: torch.Tensor
     ids: np.ndarray
-    weights: "torch.Tensor"
+    weights: torch.Tensor
     replies: dict[str, Any]
     fit: Fit
-    sizes: "torch.Tensor"
+    sizes: torch.Tensor
     memory: dict[str, Any]
 
     @property
@@ -110,12 +106,12 @@ class Updates:
         return len(self.ids) / len(self.sizes)
 
 
-def local_steps(sizes: "torch.Tensor", fit: Fit) -> "torch.Tensor":
+def local_steps(sizes: torch.Tensor, fit: Fit) -> torch.Tensor:
     """Number of local steps, float64 (...,), for numbers of samples (...)."""
     return fit.epochs * torch.ceil(torch.as_tensor(sizes, dtype=torch.float64) / fit.batch_size)
 
 
-def gradient_weight(sizes: "torch.Tensor", fit: Fit) -> "torch.Tensor":
+def gradient_weight(sizes: torch.Tensor, fit: Fit) -> torch.Tensor:
     """Total weight of a client's gradients in local training, ||a||_1 of FedNova (eq. 13), (...,).
 
     It is tau for tau steps without momentum.  With momentum rho, a gradient acts in all later steps, and the sum is
@@ -138,7 +134,7 @@ def add_nothing(request: Request) -> Additions:
     return Additions()
 
 
-def as_trained(updates: Updates) -> "torch.Tensor":
+def as_trained(updates: Updates) -> torch.Tensor:
     """Aggregate the local models (K, P) unchanged."""
     return updates.trained
 
@@ -152,7 +148,7 @@ def unchanged(done: float) -> float:
     return 1.0
 
 
-def take(updates: Updates, merged: "torch.Tensor") -> "torch.Tensor":
+def take(updates: Updates, merged: torch.Tensor) -> torch.Tensor:
     """Take the aggregate (P,) as the next model."""
     return merged
 
@@ -203,8 +199,8 @@ class FedOpt:
 
     def round(
         self,
-        clients: "Clients",
-        ids: "Sequence[int] | np.ndarray",
+        clients: Clients,
+        ids: Sequence[int] | np.ndarray,
         model: Model,
         *,
         before: tuple[Any, ...] = (),
@@ -215,7 +211,7 @@ class FedOpt:
         broadcast: Any = None,
         scatter: Any = None,
         **fit,
-    ) -> "tuple[Model, Replies]":
+    ) -> tuple[Model, Replies]:
         """Run one communication round and return the next Model and the replies.
 
         Parameters

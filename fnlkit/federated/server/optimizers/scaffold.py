@@ -5,28 +5,25 @@ Karimireddy, Kale, Mohri, Reddi, Stich, Suresh. SCAFFOLD: Stochastic controlled 
 """
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 import torch
 
 from fnlkit.core.declarations import declare
 from fnlkit.core.parameters import Positive, check_arguments
+from fnlkit.federated.client.client import Client, LocalModel, Received
 from fnlkit.federated.client.drift import control_variate
+from fnlkit.federated.client.training import Fit
 from fnlkit.federated.server.optimizers.optimizer import Additions, FedOpt, Request, Updates, gradient_weight
-
-if TYPE_CHECKING:
-    from fnlkit.federated.client.client import Client, LocalModel, Received
-    from fnlkit.federated.client.training import Fit
 
 
 # ---- on the client
-def recall_control(client: "Client", model: "LocalModel", received: "Received") -> None:
+def recall_control(client: Client, model: LocalModel, received: Received) -> None:
     """Allocate c_k at the first visit."""
     if "control" not in client.state:
         client.state["control"] = torch.zeros_like(received["control"], device=model.weights.device)
 
 
-def update_control(client: "Client", model: "LocalModel", received: "Received") -> None:
+def update_control(client: Client, model: LocalModel, received: Received) -> None:
     """Update the control variate: c_k <- c_k - c + (w_global - w_k) / (eta ||a_k||), option II.
 
     `reach` is eta ||a_k||, so that the last term is a mean gradient even with momentum.
@@ -51,7 +48,7 @@ def controls(request: Request) -> Additions:
     )
 
 
-def move_control(updates: Updates, merged: "torch.Tensor", *, server_lr: float) -> "torch.Tensor":
+def move_control(updates: Updates, merged: torch.Tensor, *, server_lr: float) -> torch.Tensor:
     """Step to w + eta_g (mean_k(w_k) - w); update c <- c + K/N mean_k(c_k' - c_k), computed from the weights."""
     start, memory = updates.start, updates.memory
     control = memory.get("control", torch.zeros_like(start))
@@ -63,7 +60,7 @@ def move_control(updates: Updates, merged: "torch.Tensor", *, server_lr: float) 
 
 @declare(cite="Karimireddy 2020")
 @check_arguments
-def scaffold(fit: "Fit", *, server_lr: Positive = 1.0, **settings) -> FedOpt:
+def scaffold(fit: Fit, *, server_lr: Positive = 1.0, **settings) -> FedOpt:
     """Correct each local step for the client's deviation from the global gradient, for skewed classes.
 
     Return SCAFFOLD (Karimireddy 2020, Algorithm 1, option II): local steps go along g - c_k + c.
