@@ -1,6 +1,6 @@
 """Read the tables of real sites that are included in this package.
 
-data/make_sites.py makes the files; data/mriqc.md and data/heart.md describe them.
+data/make_sites.py makes the files; data/cards.md describes them.
 """
 
 from importlib import resources

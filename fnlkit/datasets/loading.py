@@ -275,7 +275,8 @@ def card(name: str) -> str:
     """Read the card (Markdown) of a known data set."""
     if name not in _KNOWN:
         raise InputError(f"no card for {name!r}{nearest(name, _KNOWN)}; `fnlkit data` lists all")
-    return resources.files("fnlkit.data").joinpath(f"{name}.md").read_text(encoding="utf-8")
+    cards = resources.files("fnlkit.data").joinpath("cards.md").read_text(encoding="utf-8")
+    return "# " + cards.partition(f"\n# {name}: ")[2].partition("\n# ")[0]
 
 
 def to_dataset(dataset: str | os.PathLike[str] | Spec | Dataset) -> Dataset:

@@ -81,6 +81,10 @@ def test_hostile_text_in_a_file_does_not_reach_the_terminal(tmp_path):
     assert "\x1b" not in done.stdout and "\x07" not in done.stdout and "[red]x" in done.stdout
 
 
+def test_every_data_set_has_a_card():
+    assert all("**Source.**" in datasets.card(name) for name in datasets.registry())
+
+
 @pytest.mark.parametrize(("name", "needs"), [("folder", ["path"]), ("votes", ["data"])])
 def test_info_of_a_kind_of_data_set_is_its_card(name, needs, tmp_path):
     assert "**Files.**" in succeed(f"fnlkit data info {name} -v", tmp_path).stdout
