@@ -1,8 +1,6 @@
 """Options and help pages of commands, derived from dataclasses whose fields are made by `fnlkit.core.options.option`."""
 
-import inspect
 import re
-import sys
 from collections.abc import Callable
 from dataclasses import Field, fields
 from types import NoneType
@@ -38,7 +36,7 @@ def options_of(declared: type, *names: str, checked: bool = True, **defaults: An
 
     def decorate(command: Any) -> Any:
         for entry in reversed(chosen):
-            command = _option(entry, declared, defaults.get(entry.name, entry.default), checked)(command)
+            command = _option(entry, defaults.get(entry.name, entry.default), checked)(command)
         return command
 
     return decorate
@@ -55,8 +53,8 @@ def takes_file(ctx: click.Context, option: click.Parameter, target: Any) -> Any:
     return target
 
 
-def _option(field: "Field[Any]", declared: type, default: Any, checked: bool) -> Callable[[Any], Any]:
-    known, kind = about(field), _required(_type(field, declared))
+def _option(field: "Field[Any]", default: Any, checked: bool) -> Callable[[Any], Any]:
+    known, kind = about(field), _required(field.type)
     more: dict[str, Any] = {"metavar": known.metavar}
     callback = takes_file if known.output else None
     if kind is bool:
@@ -80,17 +78,6 @@ def _option(field: "Field[Any]", declared: type, default: Any, checked: bool) ->
 def _words(ctx: click.Context, option: click.Parameter, text: str) -> list[str]:
     """Split a list separated by commas into words; none is an empty list."""
     return [] if text == "none" else [word.strip() for word in text.split(",")]
-
-
-def _type(field: "Field[Any]", declared: type) -> Any:
-    """Type of a field; text for a type whose module only type checkers import."""
-    if not isinstance(field.type, str):
-        return field.type
-    home = next(kind for kind in declared.__mro__ if field.name in inspect.get_annotations(kind))
-    try:
-        return eval(field.type, vars(sys.modules[home.__module__]))  # noqa: S307 - an annotation of this package
-    except NameError:
-        return str
 
 
 def _required(kind: Any) -> Any:

@@ -1,7 +1,5 @@
 """Progress: a bar on a terminal, otherwise a line at least every half a minute."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -92,7 +90,7 @@ def bar(title: str, *, unit: str = "", start: int = 0, total: int | None = None)
 
 
 @contextmanager
-def of_rounds(experiment: Experiment) -> Iterator[Callable[[dict[str, Any]], object]]:
+def of_rounds(experiment: "Experiment") -> Iterator[Callable[[dict[str, Any]], object]]:
     """Yield a function that shows a finished round as progress of a `bar`."""
     state, texts = Progress(experiment), [""]
 

@@ -1,7 +1,5 @@
 """Output of commands: tables with one row per line outside a terminal, and characters that the reader supports."""
 
-from __future__ import annotations
-
 import codecs
 import contextlib
 import functools
@@ -96,7 +94,7 @@ class Output:
         self._terminal = stream.isatty() or any(name in os.environ for name in ("COLUMNS", "FORCE_COLOR", "TTY_COMPATIBLE"))
 
     @functools.cached_property
-    def rich(self) -> Console:
+    def rich(self) -> "Console":
         from rich.console import Console
 
         made = Console(

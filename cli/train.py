@@ -1,7 +1,5 @@
 """`fnlkit train`: a federation in, a run out."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import sys
@@ -85,7 +83,7 @@ def command(ctx: click.Context, file: str, output: str, **options: Any) -> None:
 
 
 @contextmanager
-def watch(experiment: Experiment, *, file: str, output: str, loading: Any) -> Iterator[Callable[[dict[str, Any]], None]]:
+def watch(experiment: "Experiment", *, file: str, output: str, loading: Any) -> Iterator[Callable[[dict[str, Any]], None]]:
     """Print a heading and yield a function that shows progress and notes for the row of each round.
 
     The stack `loading` has the progress of what comes before, which ends here.
@@ -110,7 +108,7 @@ def watch(experiment: Experiment, *, file: str, output: str, loading: Any) -> It
 
 
 @contextmanager
-def ending(experiment: Experiment, file: str, output: str, notes: Any, say: Output) -> Iterator[None]:
+def ending(experiment: "Experiment", file: str, output: str, notes: Any, say: Output) -> Iterator[None]:
     """Print the last notes; after an interruption, print the saved rounds and the command that resumes the run."""
     try:
         yield

@@ -17,8 +17,6 @@ lock          A process that compiles a function locks a file next to the cached
               function wait and load the result.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import hashlib

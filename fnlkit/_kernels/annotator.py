@@ -1,7 +1,5 @@
 """Expectation maximization for the transition matrix of one annotator."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from fnlkit._kernels._compile import inline, kernel

@@ -6,8 +6,6 @@ Each lane of a vector has a row of its own: the rows of a block are transposed, 
 vector. Short rows leave no lane unused: ten classes are transposed as eight and two, so that nothing after a row is read.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

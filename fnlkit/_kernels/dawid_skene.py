@@ -9,8 +9,6 @@ layout        A vote is a row `annotator * classes + label` of the matrices; the
               adds one contiguous row.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

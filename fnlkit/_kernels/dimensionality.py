@@ -1,7 +1,5 @@
 """Local intrinsic dimensionality by maximum likelihood (Amsaleg et al. 2015; Xu et al. 2022, eq. 2)."""
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

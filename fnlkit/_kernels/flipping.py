@@ -1,7 +1,5 @@
 """Change labels with given uniform draws: by a transition matrix and by randomized response."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from fnlkit._kernels._compile import kernel

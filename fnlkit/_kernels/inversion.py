@@ -1,7 +1,5 @@
 """Inverses of stacks of small matrices, by a formula if one exists, otherwise by elimination in vector lanes."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -11,8 +11,6 @@ A vector is 64 bytes: 16 float32 or 8 float64.  Arrays are one-dimensional and c
 Bounds are not checked: the caller must ensure that all positions are valid.
 """
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Callable
 from typing import Any

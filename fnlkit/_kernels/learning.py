@@ -1,7 +1,5 @@
 """A matrix between predictions and labels, learned with Adam for predictions that do not change."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Two groups of points: k-means, then a mixture of two Gaussians with full covariances (EM)."""
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

@@ -1,13 +1,8 @@
 """Project vectors to the probability simplex by an exact iteration without sorting (Michelot 1986)."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+import numpy as np
 
 from fnlkit._kernels._compile import kernel
-
-if TYPE_CHECKING:
-    import numpy as np
 
 
 @kernel

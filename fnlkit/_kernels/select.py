@@ -9,8 +9,6 @@ branches.  Insertion sort costs one unpredictable comparison per element.  As so
 within a radius, they are packed together, and the remaining search is in the first-level cache.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

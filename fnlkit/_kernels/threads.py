@@ -7,8 +7,6 @@ pool of BLAS would start twice as many threads as there are cores, and forked pr
 thread also works, so a call with one thread has no overhead.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 from collections.abc import Callable, Iterable

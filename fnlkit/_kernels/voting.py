@@ -1,7 +1,5 @@
 """Majority vote of the k nearest neighbors from a matrix of inner products (Tsouvalas et al. 2024, section 4.1)."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

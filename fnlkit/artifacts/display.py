@@ -1,7 +1,5 @@
 """Display facts as aligned text, HTML tables in a notebook, or data frames."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -89,7 +87,7 @@ def html_table(title: str, header: Sequence[str] | None, rows: Iterable[Sequence
     return "\n".join([*lines, "</table>"])
 
 
-def frame(rows: Sequence[Mapping[str, Any]] | Mapping[str, Any]) -> pandas.DataFrame:
+def frame(rows: Sequence[Mapping[str, Any]] | Mapping[str, Any]) -> "pandas.DataFrame":
     """Convert a list of dicts to a pandas.DataFrame."""
     import pandas
 

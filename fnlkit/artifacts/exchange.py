@@ -1,7 +1,5 @@
 """Exchange log: requests to clients, replies and traffic; a run can be replayed."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -43,20 +41,20 @@ class Traffic:
         """Count clients that trained in a round."""
         self.client_rounds += clients
 
-    def add(self, other: Traffic) -> None:
+    def add(self, other: "Traffic") -> None:
         """Add the traffic of another session."""
         for name, size in other.sent.items():
             self.received(name, size)
         self.broadcast(other.bytes_down)
         self.trained(other.client_rounds)
 
-    def since(self, earlier: Traffic) -> Traffic:
+    def since(self, earlier: "Traffic") -> "Traffic":
         """Traffic since an earlier copy."""
         sent = {name: size - earlier.sent.get(name, 0) for name, size in self.sent.items()}
         down, up = self.bytes_down - earlier.bytes_down, self.bytes_up - earlier.bytes_up
         return Traffic(down, up, self.client_rounds - earlier.client_rounds, sent)
 
-    def copy(self) -> Traffic:
+    def copy(self) -> "Traffic":
         """Copy the traffic, so that later traffic does not change it."""
         return replace(self, sent=dict(self.sent))
 

@@ -4,8 +4,6 @@ Commands exchange federations through pipes.  A federation contains no samples, 
 set.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -137,7 +135,7 @@ class Federation:
     def _repr_html_(self):
         return display.html_table("Federation", None, [(name, display.plain(text)) for name, text in self.facts().items()])
 
-    def to_pandas(self) -> pandas.DataFrame:
+    def to_pandas(self) -> "pandas.DataFrame":
         """Convert to a data frame with one row per client.
 
         The columns are the number of samples, the share of wrong labels if the true labels are known, and the estimated noise
@@ -187,7 +185,7 @@ class Federation:
         order = np.argsort(owner, kind="stable")
         return np.split(order, np.searchsorted(owner[order], np.arange(len(self) + 1)))[1:-1]
 
-    def whole(self) -> Federation:
+    def whole(self) -> "Federation":
         """Merge held-out samples into their clients.
 
         The positions of each client are in ascending order.
@@ -198,7 +196,7 @@ class Federation:
         extra = {name: values for name, values in self.extra.items() if name != "holdout_client"}
         return self.with_clients(parts, extra=extra)
 
-    def with_clients(self, parts: Sequence[np.ndarray], **changes: Any) -> Federation:
+    def with_clients(self, parts: Sequence[np.ndarray], **changes: Any) -> "Federation":
         """Replace the clients by clients with these positions of samples; `changes` replaces other fields."""
         offsets = np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.int64)
         return replace(self, client_offsets=offsets, client_indices=np.concatenate([np.zeros(0, int), *parts]), **changes)
@@ -332,7 +330,7 @@ class Federation:
                 raise InputError(f"`{name}` contains samples that clients train on; create the file again with `partition`")
 
     @classmethod
-    def from_artifact(cls, artifact: Artifact) -> Federation:
+    def from_artifact(cls, artifact: Artifact) -> "Federation":
         """Convert a fnlkit.federation artifact; raise InputError if it is invalid."""
         arrays = {name: value if isinstance(value, np.ndarray) else value.numpy() for name, value in artifact.arrays.items()}
         must_be_current(artifact.meta)
@@ -353,7 +351,7 @@ class Federation:
         return files.Artifact(KIND, arrays | self.extra, {"dataset": self.dataset, "classes": self.classes, **self.meta})
 
     @classmethod
-    def read(cls, source: str | os.PathLike[str] | bytes) -> Federation:
+    def read(cls, source: str | os.PathLike[str] | bytes) -> "Federation":
         """Read a federation from a file, stdin (``-``) or bytes.
 
         Parameters

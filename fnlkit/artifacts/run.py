@@ -1,7 +1,5 @@
 """Run: written by `train`, read by `evaluate` and `train --resume`."""
 
-from __future__ import annotations
-
 import json
 import os
 from contextlib import contextmanager
@@ -71,7 +69,7 @@ class Run:
     """
 
     settings: dict[str, Any]
-    weights: torch.Tensor
+    weights: "torch.Tensor"
     labels: dict[str, Any]
     client_offsets: np.ndarray
     client_indices: np.ndarray
@@ -85,7 +83,7 @@ class Run:
     finished: bool
     meta: dict[str, Any] = field(default_factory=dict)
     results: list[Result] = field(default_factory=list)
-    selection: dict[str, torch.Tensor] = field(default_factory=dict)
+    selection: "dict[str, torch.Tensor]" = field(default_factory=dict)
     predicted: dict[str, np.ndarray] = field(default_factory=dict)
     logits: dict[str, np.ndarray] = field(default_factory=dict)
 
@@ -142,7 +140,7 @@ class Run:
             return f"{visits:,} client-rounds of several trainings of {budget:,} rounds"
         return f"{visits:,} client-rounds (the budget of {budget:,} rounds; here, cohorts differ in size)"
 
-    def to_pandas(self) -> pandas.DataFrame:
+    def to_pandas(self) -> "pandas.DataFrame":
         """Convert to a data frame with one row per round.
 
         The columns as in metrics.jsonl: stage, client_rounds, bytes, and accuracy if it was measured.

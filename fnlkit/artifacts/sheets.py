@@ -1,7 +1,5 @@
 """Tables for users: CSV files without executable formulas, data frames, and arrays from a CSV."""
 
-from __future__ import annotations
-
 import codecs
 import csv
 import io
@@ -75,7 +73,7 @@ class Sheet:
         """Write the table as CSV (UTF-8) to a path, or to stdout if `target` is ``-``."""
         saving.write_bytes([self.csv().encode()], os.fspath(target))
 
-    def to_pandas(self) -> pandas.DataFrame:
+    def to_pandas(self) -> "pandas.DataFrame":
         """Convert the table to a pandas.DataFrame."""
         return display.frame([dict(zip(self.columns, row, strict=True)) for row in self.rows])
 

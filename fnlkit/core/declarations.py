@@ -7,8 +7,6 @@
 Callers read the declaration and never compare names.  A component without a declaration has the defaults of `Declaration`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
@@ -84,12 +82,12 @@ class Sent(NamedTuple):
     fewest: int = 0
 
     @classmethod
-    def share(cls, what: str, when: str, shape: tuple[int | str, ...] = (), **more: Any) -> Sent:
+    def share(cls, what: str, when: str, shape: tuple[int | str, ...] = (), **more: Any) -> "Sent":
         """Declare numbers from 0 to 1."""
         return cls(what, when, shape, low=0, high=1, **more)
 
     @classmethod
-    def counts(cls, what: str, when: str, shape: tuple[int | str, ...] = (), **more: Any) -> Sent:
+    def counts(cls, what: str, when: str, shape: tuple[int | str, ...] = (), **more: Any) -> "Sent":
         """Declare numbers of samples: integers from 0 to the client's samples."""
         return cls(what, when, shape, "int64", low=0, high="n", **more)
 

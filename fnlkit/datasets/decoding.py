@@ -3,8 +3,6 @@
 All files are checked once before work begins and decoded on access.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import os
@@ -456,7 +454,7 @@ def image(path: pathlib.Path, *, size: int = 0, crop: bool = False, window: str 
     return values[..., None] if values.ndim == 2 else values
 
 
-def upright(picture: Image) -> Image:
+def upright(picture: "Image") -> "Image":
     """Turn a Pillow image as viewers show it: mirrored and rotated by its EXIF orientation."""
     picture.load()  # Pillow turns TIFF images itself when it loads them, and then removes the orientation
     if picture.getexif().get(_ORIENTATION, 1) == 1:

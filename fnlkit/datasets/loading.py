@@ -3,8 +3,6 @@
 Files are downloaded only on request.  Labels are read at once, and samples on first use.
 """
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import os
@@ -65,7 +63,7 @@ def load(
     cache: str | os.PathLike[str] | None = None,
     download: bool = False,
     of_site: bool = False,
-) -> Dataset:
+) -> "Dataset":
     """Load a data set by name, spec or path.
 
     Parameters
@@ -200,7 +198,7 @@ def _of_user(spec):
     return dataset
 
 
-def votes(*, data: str | Spec, cache: pathlib.Path, download: bool = False) -> Dataset:
+def votes(*, data: str | Spec, cache: pathlib.Path, download: bool = False) -> "Dataset":
     """Load a data set with one row per vote of an annotator on a training sample; see fnlkit.datasets.votes.by_vote.
 
     Parameters
@@ -279,6 +277,6 @@ def card(name: str) -> str:
     return "# " + cards.partition(f"\n# {name}: ")[2].partition("\n# ")[0]
 
 
-def to_dataset(dataset: str | os.PathLike[str] | Spec | Dataset) -> Dataset:
+def to_dataset(dataset: "str | os.PathLike[str] | Spec | Dataset") -> "Dataset":
     """Load the Dataset of a name or path. A Dataset is returned unchanged."""
     return load(dataset) if isinstance(dataset, (str, os.PathLike, Spec)) else dataset

@@ -3,8 +3,6 @@
 A row contains the path of a file or the features, and optionally the label, site, split and id.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -161,7 +159,7 @@ def with_options(source: str, parameter: str, **options: Any) -> Spec:
     return Spec(spec.name, spec.parameters | options)
 
 
-def open_manifest(text: str) -> Manifest:
+def open_manifest(text: str) -> "Manifest":
     """Open the Manifest for the path of a table or a manifest spec."""
     if os.path.isfile(from_home(text)):
         return Manifest(text)

@@ -1,7 +1,5 @@
 """Read tables by pandas: CSV in common encodings, Excel, Parquet, and the files of statistics programs."""
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import io
@@ -96,7 +94,7 @@ class Table:
         """List at most five column names for a message."""
         return list_names(self.columns, quote=True)
 
-    def chosen(self, rows: Iterable[int], leave: Collection[str] = ()) -> Table:
+    def chosen(self, rows: Iterable[int], leave: Collection[str] = ()) -> "Table":
         """Select some rows, without the columns in `leave`."""
         rows = list(rows)
         columns = {name: values for name, values in self.columns.items() if name not in leave}
@@ -295,7 +293,7 @@ def _from_sheet(frame, source, *, comma=False, short=True):
     return from_frame(frame[[column for column in frame if column]], source, frame.index.tolist(), comma)
 
 
-def from_frame(frame: pandas.DataFrame, source: str | os.PathLike[str], rows: list[int], comma: bool = False) -> Table:
+def from_frame(frame: "pandas.DataFrame", source: str | os.PathLike[str], rows: list[int], comma: bool = False) -> Table:
     """Make the Table of a data frame; parameters as for `Table`."""
     import pandas
 

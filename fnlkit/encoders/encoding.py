@@ -1,7 +1,5 @@
 """Backbones: checksums of their weights, features of new samples, and features that are computed once and kept in a cache."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -46,13 +44,13 @@ def weights_of(spec: str | Spec, kind: str = "image") -> str:
     return total.hexdigest()
 
 
-def open_encoder(spec: str | Spec) -> Encoder:
+def open_encoder(spec: str | Spec) -> "Encoder":
     """Open a backbone for images as a module that maps images (B, C, H, W) in [0, 1] to features (B, d)."""
     from fnlkit.models.encoder import Encoder
 
     encoders: list[Encoder] = []
 
-    def forward(module: torch.nn.Module, *what: Any, **options: Any) -> np.ndarray:
+    def forward(module: "torch.nn.Module", *what: Any, **options: Any) -> np.ndarray:
         encoders.append(Encoder(module, *what, **options))
         return np.zeros((0, 1), np.float32)
 
@@ -127,7 +125,7 @@ class Encoding:
     sample_rate: int = 0
 
     @classmethod
-    def of(cls, features: Mapping[str, Any]) -> Encoding:
+    def of(cls, features: Mapping[str, Any]) -> "Encoding":
         """Read the Encoding of a run's metadata ``features``.
 
         Raises

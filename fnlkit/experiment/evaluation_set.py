@@ -1,7 +1,5 @@
 """The samples on which a model is tested during training, and the name of the score."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -53,7 +51,7 @@ class EvaluationSet:
         """ "accuracy" or "agreement"; accuracy if both are known."""
         return next(iter(self.labels))
 
-    def scores(self, logits: torch.Tensor) -> dict[str, float]:
+    def scores(self, logits: "torch.Tensor") -> dict[str, float]:
         """Measure the share of labels that logits (n, C) predict, by name, and the mean cross entropy.
 
         The cross entropy refers to the labels of `name`.

@@ -1,7 +1,5 @@
 """Parts of a run that describe its federation, data set, machine and versions, without torch."""
 
-from __future__ import annotations
-
 import hashlib
 import platform
 import sys
@@ -109,7 +107,7 @@ def must_have_same_data(run: Run, federation: Federation, dataset: Dataset) -> N
     raise InputError(f"`resume`: the run was made from another {different}; use the federation of the run")
 
 
-def machine(engine: Engine, device: str | torch.device) -> dict[str, Any]:
+def machine(engine: "Engine", device: "str | torch.device") -> dict[str, Any]:
     """Describe engine, threads, CPU and versions, which must be equal for equal results."""
     import torch
 

@@ -1,7 +1,5 @@
 """Prepare a federation for baselines that pool samples, use true labels or test one model per client."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -95,7 +93,7 @@ class OwnScores:
         for i in ids.tolist():
             self._known.pop(i, None)
 
-    def mean(self, start: torch.Tensor) -> dict[str, float]:
+    def mean(self, start: "torch.Tensor") -> dict[str, float]:
         """Average each score over all clients."""
         fresh = None
         for i in range(len(self.clients)):

@@ -16,9 +16,6 @@ from fnlkit.datasets.dataset import Dataset
 from fnlkit.federated.engines import EngineOptions
 from fnlkit.models import NETWORKS
 
-# Types of values; the command line, which reads this module, does not need their modules.
-TYPE_CHECKING = False
-
 _Path = str | os.PathLike[str]
 LEDGER = "Ledger of privacy spent over all runs. Default: next to the data set (train: with `privacy_key`); none: no ledger."
 

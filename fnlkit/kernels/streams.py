@@ -1,7 +1,5 @@
 """Random streams keyed by (seed, purpose, round, client), or by a secret if privacy depends on them."""
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import json
@@ -83,7 +81,7 @@ class HiddenStream:
         self._key = None if secret is None else derive_key(secret, *facts)
         self._count = 0
 
-    def with_facts(self, *facts: object) -> HiddenStream:
+    def with_facts(self, *facts: object) -> "HiddenStream":
         """Derive the stream for additional facts, independent of earlier draws from this stream."""
         return HiddenStream(self._key, *facts)
 

@@ -1,7 +1,5 @@
 """A pretrained network for images with its scaling: pixels in, features out."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch
@@ -44,7 +42,7 @@ class Encoder(nn.Module):
             fixed = torch.tensor(values, dtype=torch.float32)[:, None, None]
             setattr(self, name, nn.Parameter(fixed, requires_grad=False))  # not a buffer: buffers are exchanged
 
-    def train(self, mode: bool = True) -> Encoder:
+    def train(self, mode: bool = True) -> "Encoder":
         """Stay in evaluation mode: statistics of batch norm are those of the pretrained network, and nothing is dropped out."""
         return super().train(False)
 

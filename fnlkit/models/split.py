@@ -1,7 +1,5 @@
 """Split an encoder before its first trained block: the part before the block does not change during training."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -109,7 +107,7 @@ class After(nn.Module):
     def normalize(self) -> bool:
         return self.encoder.normalize
 
-    def train(self, mode: bool = True) -> After:
+    def train(self, mode: bool = True) -> "After":
         """Stay in evaluation mode, as the encoder."""
         return super().train(False)
 

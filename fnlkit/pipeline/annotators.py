@@ -1,7 +1,5 @@
 """Consensus labels of several annotators."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -44,7 +42,7 @@ class Agreed:
     annotators: list[str]
     sites: list[dict[str, Any]]
 
-    def to_pandas(self) -> pandas.DataFrame:
+    def to_pandas(self) -> "pandas.DataFrame":
         """Convert to a row per site."""
         return display.frame([{k: v for k, v in row.items() if k not in ("votes", "accuracies")} for row in self.sites])
 

@@ -1,7 +1,5 @@
 """Audits of the sites of a federation."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -49,7 +47,7 @@ class Audited:
     facts: dict[str, Any]
     dataset: Dataset | None = None
 
-    def to_pandas(self) -> pandas.DataFrame:
+    def to_pandas(self) -> "pandas.DataFrame":
         """Convert to a row per site, noisiest first.
 
         The columns contain the samples, the estimated share of wrong labels with its range, and the copies.

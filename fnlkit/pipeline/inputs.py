@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeAlias, TypeGuard
+from typing import Any, TypeGuard
 
 from numpy.typing import ArrayLike as ArrayLike
 
@@ -19,12 +19,10 @@ from fnlkit.datasets.loading import ledger_path, to_dataset
 from fnlkit.encoders.features import choose_backbone, embed_samples, names_backbone, with_backbone
 from fnlkit.estimators.rows import of_table, read_rows, select_classes
 
-TYPE_CHECKING = False
-
 FilePath = str | os.PathLike[str]
 Samples = FilePath | Dataset  # a name of `fnlkit data list`, a file or folder, or a data set in memory
 Labels = FilePath | Federation
-Model: TypeAlias = "FilePath | Run"
+Model = FilePath | Run
 Say = Callable[[str], object] | None  # receives a note; None prints nothing
 Progress = Callable[[int, int, str], object] | None  # receives the numbers of finished and of all steps, and their name
 

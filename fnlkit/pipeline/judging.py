@@ -1,7 +1,5 @@
 """Evaluation of runs from Python, and the functions behind `fnlkit evaluate`."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Sequence
@@ -91,7 +89,7 @@ class Evaluation:
         """List one flat dict per run or per evaluation, with every option as an entry, as `fnlkit.results.tidy.rows`."""
         return tidy.rows(self.runs, self.rows, each)
 
-    def to_pandas(self) -> pandas.DataFrame:
+    def to_pandas(self) -> "pandas.DataFrame":
         """Convert to a pandas DataFrame with a row per run."""
         return frame([{name: value for name, value in row.items() if name != "group"} for row in self.rows])
 

@@ -1,7 +1,5 @@
 """Training from Python, and the functions behind `fnlkit train`."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -55,7 +53,7 @@ class Training(TrainOptions):
     say: Say = print_note
     progress: Progress = None
     on_round: Callable[[dict[str, object]], object] | None = None
-    watch: Callable[[Experiment], AbstractContextManager[Callable[[dict[str, object]], object]]] | None = None
+    watch: "Callable[[Experiment], AbstractContextManager[Callable[[dict[str, object]], object]]] | None" = None
 
 
 @dataclass(frozen=True)

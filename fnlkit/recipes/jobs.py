@@ -1,7 +1,5 @@
 """Expand a recipe into jobs: shell lines that each write one run or one estimate."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json
@@ -54,14 +52,14 @@ class Job:
     file: str
     folder: str
     published: tuple[Any, ...] | None = None
-    before: Job | None = None
+    before: "Job | None" = None
 
     @property
     def name(self) -> str:
         """Name of the file without the suffix."""
         return self.file.rpartition(".")[0]
 
-    def in_folder(self) -> Job:
+    def in_folder(self) -> "Job":
         """The job as seen from the folder of the runs."""
         return replace(self, folder=os.curdir, before=self.before and self.before.in_folder())
 

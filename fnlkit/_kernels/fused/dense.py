@@ -5,17 +5,11 @@ has rows for `rows_for` samples: blocks compute slightly more rows and columns t
 padding that is never used.  For the same reason the flat parameter vector must have `SPARE` finite numbers after its end.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+import numpy as np
 
 from fnlkit._kernels._compile import strict
 from fnlkit._kernels.fused.step import Descent, descend
 from fnlkit._kernels.fused.tile import LANES, dot_products, tile_product
-
-if TYPE_CHECKING:
-    import numpy as np
-
 
 _ROWS, _UNITS = 5, 4
 _BLOCK = 4 * LANES

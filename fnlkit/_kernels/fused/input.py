@@ -5,8 +5,6 @@ normalization.  The crop is mirrored and normalized to ``(byte / 255 - mean) / s
 normalization, which is the mean color.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

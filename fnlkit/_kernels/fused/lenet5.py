@@ -12,8 +12,6 @@ on 1 or 3 channels of 32x32.  A smaller image, down to 28x28, is surrounded by z
 - An image is stored pixel by pixel with adjacent channels ("image"), so that five rows of one patch are five runs.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

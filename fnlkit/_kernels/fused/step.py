@@ -4,8 +4,6 @@ The gradient of a layer is applied as soon as it is computed, while it is still 
 all gradients exists.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

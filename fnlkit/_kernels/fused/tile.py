@@ -13,8 +13,6 @@ All arrays are one-dimensional and contiguous.  Positions count elements.  Bound
 that all positions are valid.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -3,8 +3,6 @@
 A network supplies the layers before its linear layers, the *front*; `network_kernel` returns its compiled function.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Engines run the clients. Methods do not depend on the engine."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -53,7 +51,7 @@ class EngineOptions:
 OPTIONS = {one.name: about(one).engines for one in fields(EngineOptions) if about(one).engines}
 
 
-def make(name: str, clients: Sequence[Client], network: Network, inputs: Inputs, **settings: Any) -> Clients:
+def make(name: str, clients: "Sequence[Client]", network: "Network", inputs: "Inputs", **settings: Any) -> "Clients":
     """Open a session with clients that run on an engine.
 
     Parameters
@@ -95,7 +93,7 @@ def make(name: str, clients: Sequence[Client], network: Network, inputs: Inputs,
     return Clients(engine, **limits)
 
 
-def choose(network: Network, clients: Sequence[Client], workers: int = 0) -> tuple[str, str]:
+def choose(network: "Network", clients: "Sequence[Client]", workers: int = 0) -> tuple[str, str]:
     """Choose the fastest engine for a network, device and number of workers, and state the reason.
 
     The choice follows measurements. 0 workers means a worker per core.

@@ -1,7 +1,5 @@
 """Joint memory of several clients: stacked values and joined rows, created on demand."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -99,5 +97,5 @@ class StackedValues(Mapping[str, torch.Tensor]):
         shapes = {name: {torch.as_tensor(m[name]).shape for m in self.memories} for name in names}
         return [name for name, distinct in shapes.items() if len(distinct) == 1]
 
-    def at(self, pick: torch.Tensor | slice) -> StackedValues:
+    def at(self, pick: torch.Tensor | slice) -> "StackedValues":
         return StackedValues(self.memories, self.device, pick, self.made)

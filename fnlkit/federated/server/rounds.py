@@ -1,7 +1,5 @@
 """What a method yields after each communication round."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -22,7 +20,7 @@ class Round(NamedTuple):
         Numbers and arrays to record: scalars go to metrics.jsonl, arrays into the run.
     """
 
-    model: Model
+    model: "Model"
     stage: str
     replies: object
     report: dict[str, Any] = {}

@@ -1,8 +1,9 @@
 """Figures of clients: LID scores and noise levels, estimated and true."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from fnlkit.artifacts.display import data_set
 from fnlkit.artifacts.federation import Federation
@@ -12,14 +13,10 @@ from fnlkit.core.errors import InputError
 from fnlkit.results import comparison, evaluation
 from fnlkit.results.plots.style import COLORS, NAMED, NONE_JUDGED, classes_of, matrix, panels, place_legend_right, short
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-
 _HATCHES = ("", "////")
 
 
-def lid(run: Run) -> "Figure":
+def lid(run: Run) -> Figure:
     """Draw a histogram of cumulative LID scores with the fitted mixture.
 
     Clean and noisy clients are drawn separately if they are known.
@@ -56,7 +53,7 @@ def _find_record(run, name):
     return run.records[name][1]
 
 
-def noise(thing: Run | Federation) -> "Figure":
+def noise(thing: Run | Federation) -> Figure:
     """Draw estimated against true noise level of each client, with the sampling range if the estimate has one."""
     federation = comparison.federation(thing)
     values: list[Any] = []
@@ -96,7 +93,7 @@ def _ranges(federation):
     return level, None if any(end is None for end in ends) else np.abs(np.stack(ends) - level)
 
 
-def estimates(thing: Run | Federation) -> "Figure":
+def estimates(thing: Run | Federation) -> Figure:
     """Draw the result of estimate-noise or audit: each client's level with its range, and the transition."""
     federation = comparison.federation(thing)
     extra = federation.extra

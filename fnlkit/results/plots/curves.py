@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from fnlkit.artifacts.display import data_set
 from fnlkit.artifacts.run import Run
@@ -12,10 +13,6 @@ from fnlkit.core.errors import InputError
 from fnlkit.results import evaluation, grouping
 from fnlkit.results.held_out import differing
 from fnlkit.results.plots.style import COLORS, STYLES, look, panels, place_legend_right
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 
 # The folder in the name of a user's method.
 _SHORT = re.compile(r'"[^"]*/([^/"]+\.py:[^"]+)"|[^"(\s=,]*/([^/"(]+\.py:[^"(,)\s]+)')
@@ -28,7 +25,7 @@ _NARROW = 1.6
 _LONG = 24
 
 
-def accuracy(runs: list[Run], *, facet: str | None = None, wide: float | None = None) -> "Figure":
+def accuracy(runs: list[Run], *, facet: str | None = None, wide: float | None = None) -> Figure:
     """Draw accuracy over client-rounds: mean and standard deviation over runs that differ only by the seed.
 
     Parameters
@@ -43,7 +40,7 @@ def accuracy(runs: list[Run], *, facet: str | None = None, wide: float | None = 
     return _curves(runs, "client-rounds", _client_rounds, facet, wide, stages=True)
 
 
-def traffic(runs: Sequence[Run], *, facet: str | None = None, wide: float | None = None) -> "Figure":
+def traffic(runs: Sequence[Run], *, facet: str | None = None, wide: float | None = None) -> Figure:
     """Draw accuracy over the megabytes sent up and down; parameters as for `accuracy`."""
     return _curves(runs, "MB sent up and down", _megabytes, facet, wide)
 
@@ -211,7 +208,7 @@ def _without_folders(text):
     return _SHORT.sub(lambda found: found[1] or found[2], text)
 
 
-def memorization(run: Run) -> "Figure":
+def memorization(run: Run) -> Figure:
     """Draw the shares of mislabeled samples predicted as the true label, as the given wrong label, or as another class."""
     rows = [row for row in run.history if "global_noisy_memorized" in row]
     if not rows:
@@ -229,7 +226,7 @@ def memorization(run: Run) -> "Figure":
     return figure
 
 
-def prestopping(run: Run) -> "Figure":
+def prestopping(run: Run) -> Figure:
     """Draw the share of noisy labels that models predict (FedEFC's criterion), the test accuracy, and the prestopping round."""
     watched = np.array(
         [(row["round"] + 1, 100 * row["estimated_accuracy"]) for row in run.history if "estimated_accuracy" in row]

@@ -1,8 +1,7 @@
 """Figures of labels: bubbles of a partition, transitions, confusions at each stage."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from matplotlib.figure import Figure
 
 from fnlkit.artifacts.display import data_set
 from fnlkit.artifacts.federation import Federation
@@ -13,15 +12,11 @@ from fnlkit.results import comparison, evaluation
 from fnlkit.results.plots.style import COLORS, NAMED, NONE_JUDGED, classes_of, matrix, panels, short, side
 from fnlkit.simulate.noise.injection import mean_requested_transition
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-
 # With more clients, a bubble is smaller than a point in print.
 CLIENTS = 100
 
 
-def labels(run: Run) -> "Figure":
+def labels(run: Run) -> Figure:
     """Draw true against working labels at the start of each stage and at the end: shares of each true class."""
     if "true" not in run.labels:
         raise InputError("the run has no true labels; plot labels requires a federation with injected noise")
@@ -32,7 +27,7 @@ def labels(run: Run) -> "Figure":
     return _matrices([*stages, ("end", last)], classes_of(run.meta, run.meta["classes"]), "working label", title)
 
 
-def transition(thing: Run | Federation) -> "Figure":
+def transition(thing: Run | Federation) -> Figure:
     """Draw the requested transition, the transition of the labels and the estimate, as far as they exist."""
     federation = comparison.federation(thing)
     matrices = {}
@@ -69,7 +64,7 @@ def _matrices(matrices, names, across, title):
     return figure
 
 
-def partition(thing: Run | Federation) -> "Figure":
+def partition(thing: Run | Federation) -> Figure:
     """Draw each client's number of samples per class as bubble areas; of true labels if they are known."""
     federation = comparison.federation(thing)
     if not len(federation):

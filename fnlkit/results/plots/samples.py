@@ -1,8 +1,7 @@
 """Figures of samples: separation of wrong and right labels by issue scores, and suspects among other samples."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from matplotlib.figure import Figure
 
 from fnlkit.artifacts.display import data_set
 from fnlkit.artifacts.federation import Federation
@@ -14,14 +13,10 @@ from fnlkit.results import comparison, evaluation
 from fnlkit.results.plots.curves import common_score, legend_of
 from fnlkit.results.plots.style import COLORS, below, look, panels, place_legend_right
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-
 _FLAGS = {"marker": "x", "linestyle": "", "color": "black", "markersize": 8, "markeredgewidth": 2, "label": "flagged"}
 
 
-def issues(thing: Run | Federation) -> "Figure":
+def issues(thing: Run | Federation) -> Figure:
     """Draw a histogram of issue scores and, if true labels are known, ROC and precision over recall.
 
     The point of the flags is marked on the curves.
@@ -43,7 +38,7 @@ def issues(thing: Run | Federation) -> "Figure":
     return figure
 
 
-def calibration(runs: list[Run]) -> "Figure":
+def calibration(runs: list[Run]) -> Figure:
     """Draw the share of right predictions over the confidence of predictions, in bins of equal width, with the ECE of each run.
 
     The samples are the first that `fnlkit evaluate` tests.

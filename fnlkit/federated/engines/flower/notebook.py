@@ -5,8 +5,6 @@ round. The server sends the base, which is the last counted round of this client
 has no effect, a repeated message gives the same reply, and a run can be resumed without extra messages.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re
@@ -47,7 +45,7 @@ class Memory(NamedTuple):
     dropped: set[str]
 
     @classmethod
-    def of(cls, client: Client) -> Memory:
+    def of(cls, client: Client) -> "Memory":
         rows = {name: value for name, value in client.rows.items() if name not in client.parts}
         return cls(client.y, rows, client.state, client.dropped)
 
