@@ -37,7 +37,8 @@ _MARKS = (("", "."), (",", "."), ("", ","), (".", ","), (" ", "."), (" ", ","), 
 
 def _record(optional=None, **required):
     """Declare a record with these entries; an optional entry can be missing."""
-    return make_dataclass("_Record", [*required.items(), *((name, kind, None) for name, kind in (optional or {}).items())])
+    entries = [*required.items(), *((name, kind, None) for name, kind in (optional or {}).items())]
+    return make_dataclass("_Record", entries, repr=False, eq=False, match_args=False)  # faster to make
 
 
 _NOTATION = {"notation": _record(**dict.fromkeys(("thousands", "decimal", "unit"), str))}

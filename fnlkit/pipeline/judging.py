@@ -26,7 +26,7 @@ from fnlkit.results.tables import Table
 from fnlkit.results.trained_run import TrainedRun
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # they import torch
+if TYPE_CHECKING:
     import pandas
 
 
