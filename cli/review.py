@@ -9,8 +9,8 @@ import numpy as np
 
 import fnlkit
 from fnlkit.artifacts.federation import Federation
-from fnlkit.audits.reviews import Review
-from fnlkit.audits.suspects import Selection
+from fnlkit.audits.reviews import Review, read_reviews
+from fnlkit.audits.suspects import Selection, client_of
 from fnlkit.cli.dataclass_options import options_of
 from fnlkit.cli.group import Group
 from fnlkit.cli.plumbing import (
@@ -63,8 +63,6 @@ def export(file: str, dataset: str | None, client: str, output: str, **options: 
     Example:
       fnlkit review export judged.npz --client 3 --budget 100 --guarantee 0.2 -o review
     """
-    from fnlkit.audits.suspects import client_of
-
     federation = Federation.read(file)
     chosen = fnlkit.export_review(federation, client, output, dataset=dataset, say=caution, **options)
     many = describe_selection(chosen)
@@ -99,8 +97,6 @@ def import_(file: str, table: str, sheet: str | None, output: str, **options: An
     Example:
       fnlkit review import judged.npz review/decisions.csv -o reviewed.npz
     """
-    from fnlkit.audits.reviews import read_reviews
-
     must_differ({"-o": output, "--csv": sheet})
     must_differ({"--csv": sheet}, file, table)
 

@@ -13,7 +13,7 @@ from fnlkit.core.errors import InputError, list_names
 from fnlkit.core.spec import Spec
 from fnlkit.datasets import decoding
 from fnlkit.datasets.dataset import Dataset, Unlabeled
-from fnlkit.datasets.dicom import choose_window, common_window, span
+from fnlkit.datasets.dicom import choose_window, span
 from fnlkit.datasets.groups import class_of_groups, number_groups, of_parts
 from fnlkit.datasets.labels import doubts, note_empty_classes
 from fnlkit.datasets.layout import LAYOUTS
@@ -130,8 +130,7 @@ def folder(
         raise InputError("; ".join([f"{display_path(path)}: {len(train)} training, {len(test)} test files, {wanted}", *left]))
 
     every = [*(file for file, _ in (*train, *test)), *spare]
-    dicoms = cache_json("dicom", lambda: common_window(every, window), files=every, cache=cache, reading=f"{bool(window)}")
-    window, stored_window, more = choose_window(dicoms, window, display_path(path), of_site)
+    window, stored_window, more = choose_window(every, window, display_path(path), cache, of_site)
     left += more
     reading = f"{size}{stored_window}{seconds or ''}"
     if size and (stored_window or seconds):  # without separators, size=1 and window=40/400 would equal size=14 and window=0/400

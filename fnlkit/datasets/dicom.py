@@ -1,6 +1,6 @@
 """Read DICOM images on one intensity scale that is the same for all files."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +8,7 @@ import numpy as np
 
 from fnlkit.artifacts.paths import display_path
 from fnlkit.core.errors import InputError, list_names
+from fnlkit.datasets.places import cache_json
 
 
 def is_dicom(path: Path) -> bool:
@@ -191,25 +192,27 @@ def common_window(files: Sequence[Path], window: str = "") -> dict[str, Any]:
     return {"window": text, "uniform": len(ranges) < 2, "stored": stored}
 
 
-def choose_window(ranges: Mapping[str, Any], window: str, name: str, of_site: bool) -> tuple[str, str, list[str]]:
+def choose_window(files: Sequence[Path], window: str, name: str, cache: Path, of_site: bool) -> tuple[str, str, list[str]]:
     """Choose (window of the images, window in the checksum, notes).
 
     Parameters
     ----------
-    ranges : dict
-        As returned by `common_window`.
+    files : list of pathlib.Path
     window : str
         As given, or "".
     name : str
         Of the data set, for messages.
+    cache : pathlib.Path
+        The cache folder.
     of_site : bool
         Whether the files are those of a site of a deployment, which does not know the files of the other sites.
 
     Raises
     ------
     InputError
-        If a site's files have values on a scale that can differ at another site.
+        If files have different units, or a site's files values on a scale that can differ at another site.
     """
+    ranges = cache_json("dicom", lambda: common_window(files, window), files=files, cache=cache, reading=f"{bool(window)}")
     full = ranges["window"]
     if not full or window:
         return window, "" if window == full and ranges["uniform"] else window, []

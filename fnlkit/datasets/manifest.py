@@ -33,7 +33,7 @@ from fnlkit.datasets.decoding import (
     reader,
     sample_rate,
 )
-from fnlkit.datasets.dicom import choose_window, common_window, span
+from fnlkit.datasets.dicom import choose_window, span
 from fnlkit.datasets.identifying import NUMERIC, has_id_name, reason_to_leave_out
 from fnlkit.datasets.labels import drop_unknown
 from fnlkit.datasets.layout import LAYOUTS, lay_out, layout_of
@@ -124,14 +124,7 @@ def manifest(
     InputError
         One line that names file, row and column.
     """
-    roles = {"label": label, "path": path, "site": site, "split": split, "id": id, "true": true, "annotator": annotator,
-             "group": group}  # fmt: skip
-    missing = "" if missing is None else missing
-    reading = {"missing": missing, "task": task, "size": size, "crop": crop, "window": window, "pixels": pixels,
-               "seconds": seconds, "layout": layout, "skip_damaged": skip_damaged}  # fmt: skip
-    lists = {"categorical": categorical, "ordinal": ordinal, "text": text, "numbers": numbers, "date": date,
-             "drop": drop}  # fmt: skip
-    return Manifest(file, roles, reading, lists).dataset(cache)
+    return Manifest(file, *_split(locals())).dataset(cache)
 
 
 def is_manifest(text: str) -> bool:
@@ -164,8 +157,12 @@ def open_manifest(text: str) -> "Manifest":
     if os.path.isfile(from_home(text)):
         return Manifest(text)
     parameters = bind(parse(text, "DATA"), manifest, "data set", given=("cache", "download")).keywords
-    parts = [{name: parameters[name] for name in names if name in parameters} for names in (ROLES, _READING, _LISTS)]
-    return Manifest(parameters["file"], *parts)
+    return Manifest(parameters["file"], *_split(parameters))
+
+
+def _split(parameters):
+    """Split parameters of `manifest` into roles, options for reading the files, and lists of columns."""
+    return [{name: v for name, v in parameters.items() if name in names} for names in (ROLES, _READING, _LISTS)]
 
 
 class Manifest:
@@ -194,7 +191,7 @@ class Manifest:
             self.given["label"] = self.given["label"].name
         if not isinstance(self.given.get("label", ""), str):
             raise InputError(f'is {self.given["label"]}; write the name of a column, label="NAME"', parameter="label")
-        self.reading = _READING | (reading or {})
+        self.reading = _READING | {name: value for name, value in (reading or {}).items() if value is not None}
         self.lists = {name: _list_names(name, value) for name, value in (lists or {}).items() if value is not None}
         levels = (lists or {}).get("ordinal")
         self.levels = _list_levels(levels) if isinstance(levels, dict) else {}
@@ -479,11 +476,7 @@ class Manifest:
         """Set the window of DICOM images to the range of all files if none is given; return notes."""
         if "path" not in self.roles:
             return []
-        window = self.reading["window"]
-        limits = cache_json(
-            "dicom", lambda: common_window(self.paths, window), files=self.paths, cache=cache, reading=f"{bool(window)}"
-        )
-        chosen = choose_window(limits, window, display_path(self.file), of_site)
+        chosen = choose_window(self.paths, self.reading["window"], display_path(self.file), cache, of_site)
         self.reading["window"], self.stored_window, notes = chosen
         return notes
 

@@ -124,8 +124,6 @@ def run_estimator(
         estimator, form; ``training``, the settings of the models, if any were trained. The federated form adds ``sent``,
         {name: {"bytes", "what"}} for data sent by clients, and ``bytes_down`` for data received by clients.
     """
-    import numpy as np
-
     from fnlkit.estimators.inputs import EstimatorInputs
 
     spec = parse(spec, "`estimator`")

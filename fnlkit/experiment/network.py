@@ -18,7 +18,10 @@ from fnlkit.federated.client.inputs import PRECISIONS, Inputs, intake, weight_ty
 from fnlkit.federated.client.network import Network, predict
 from fnlkit.kernels.streams import stream
 from fnlkit.models import build
+from fnlkit.models.committee import Committee
 from fnlkit.models.devices import device_of
+from fnlkit.models.head import WithHead
+from fnlkit.models.pair import Pair
 
 
 def build_network(
@@ -63,18 +66,11 @@ def build_network(
     module = build(spec, input_shape=input_shape, classes=classes, seed=seed, kind=kind)
     if pair:
         other = int(stream(seed, "second-model").integers(2**31))
-
-        from fnlkit.models.pair import Pair
-
         module = Pair(module, build(spec, input_shape=input_shape, classes=classes, seed=other, kind=kind))
     if committee:
-        from fnlkit.models.committee import Committee
-
         more = [build(spec, input_shape=input_shape, classes=classes, seed=seed, kind=kind) for _ in range(committee - 1)]
         module = Committee([module, *more])
     if head:
-        from fnlkit.models.head import WithHead
-
         module = WithHead(module, head, seed)
     return Network(module, dtype=weight_type(precision), device=device, precision=precision)
 
@@ -189,7 +185,5 @@ def network_of(run: Run, *, device: str = "cpu", shape: tuple[int, ...] = ()) ->
 
 def without_head(network: Network) -> torch.Tensor:
     """Remove the second output that AKD trains from the weights (P + Q,) of a network, if it has one."""
-    from fnlkit.models.head import WithHead
-
     module = network.module
     return Network(module.module, dtype=network.dtype, device=network.device).flat if type(module) is WithHead else network.flat

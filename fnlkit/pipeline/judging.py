@@ -22,6 +22,7 @@ from fnlkit.datasets.dataset import Dataset
 from fnlkit.datasets.loading import ledger_path, to_dataset
 from fnlkit.pipeline.inputs import FilePath, Model, Samples, Say, print_note
 from fnlkit.results import comparison, evaluation, grouping, names, tidy
+from fnlkit.results.scores import measure_run
 from fnlkit.results.tables import Table
 from fnlkit.results.trained_run import TrainedRun
 
@@ -194,8 +195,6 @@ def evaluate(
     >>> int(fnlkit.evaluate(run).arrays["test_confusion"].sum())
     359
     """
-    from fnlkit.results.scores import measure_run
-
     if not runs:
         raise InputError("evaluate needs a run; give what fnlkit.train returns, or a file's path")
     if target is not None and not 0 < target <= 1:
@@ -263,8 +262,6 @@ def _note_different_labels(rows, runs):
 
 def _test(rows, runs, dataset_of):
     """Add to each row the test results of the run's model."""
-    from fnlkit.results.scores import measure_run
-
     for row, run in zip(rows, runs, strict=True):
         row |= grouping.flatten_scores(measure_run(run, dataset_of(run.meta["dataset"])))
 
@@ -312,8 +309,6 @@ def open_runs(
                 f"evaluate takes runs, found {type(run).__name__}; give what fnlkit.train returns, or a file's path"
             )
         return [(f"{run.settings['method']}-{run.settings['seed']}", run)]
-    from fnlkit.results.trained_run import TrainedRun
-
     path = os.fspath(run)
     if not os.path.isdir(path):
         return [(path, names.attach(TrainedRun.read(path, trust=trust, state=False), names.name_of(path)))]
@@ -358,8 +353,6 @@ def load(path: FilePath, *, trust: bool = False) -> Federation | TrainedRun | Ar
     if artifact.kind.startswith("fnlkit.federation/"):
         return Federation.read(os.fspath(path))
     if artifact.kind.startswith("fnlkit.run/"):
-        from fnlkit.results.trained_run import TrainedRun
-
         return TrainedRun.read(os.fspath(path), trust=trust, state=find_spec("torch") is not None)
     return files.read(os.fspath(path))
 

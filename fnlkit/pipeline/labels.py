@@ -29,8 +29,6 @@ from fnlkit.simulate.partition_report import note_partition, report_partition
 
 def check_settings(options: Iterable[str], function: str, known: Sequence[str] = ()) -> None:
     """Raise InputError if a keyword is not a field of fnlkit.experiment.Settings; `known` are the function's other keywords."""
-    from fnlkit.experiment import Settings
-
     names = [field.name for field in fields(Settings)]
     for name in options:
         if name not in names:

@@ -13,9 +13,8 @@ from fnlkit.artifacts import display, saving
 from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.provenance import provenance
 from fnlkit.artifacts.sheets import Sheet
-from fnlkit.audits import annotation_exports, decisions, page
+from fnlkit.audits import annotation_exports, decisions, listing, page
 from fnlkit.audits.designs import describe_achievable
-from fnlkit.audits.listing import list_labels
 from fnlkit.audits.suspects import Selection, choose, choose_guaranteed, class_of, client_of, neighbors_of, points_of
 from fnlkit.core.errors import InputError
 from fnlkit.core.options import option, show_keywords
@@ -44,9 +43,7 @@ def suspects(federation: Labels, *, every: bool = False) -> Sheet:
     InputError
         If the federation has no result of an audit or of estimate-noise.
     """
-    from fnlkit.audits.listing import suspects
-
-    return suspects(read_inputs(federation).federation, every=every)
+    return listing.suspects(read_inputs(federation).federation, every=every)
 
 
 def cleaned(federation: Labels) -> Sheet:
@@ -67,7 +64,7 @@ def cleaned(federation: Labels) -> Sheet:
     ------
     InputError
     """
-    return list_labels(read_inputs(federation).federation)
+    return listing.list_labels(read_inputs(federation).federation)
 
 
 def correct(federation: Labels, *, above: float = 0.9, drop: bool = False, listed: bool = False) -> Federation:
