@@ -1,6 +1,5 @@
 """Files made to hurt: each is refused in one line, quickly, without code, and without the memory that it claims."""
 
-import collections
 import io
 import os
 import pickle
@@ -126,12 +125,6 @@ def script_module():
     return buffer.getvalue()
 
 
-def sparse():
-    indices = torch.tensor([[0, 1]])
-    with torch.sparse.check_sparse_tensor_invariants():  # torch 2.11 warns if it was never chosen
-        return torch.sparse_coo_tensor(indices, torch.ones(2), (3,))
-
-
 ONE = plain(x=np.zeros(1))
 NUMBER = npy(HEADER % ("<i8", "(1,)"), bytes(8))
 HOSTILE = {
@@ -152,7 +145,6 @@ HOSTILE = {
     "objects": lambda: plain(x=np.array([Payload()], object)),
     "records": lambda: plain(x=np.zeros(2, "i4,f8")),
     "code in the header": lambda: one("{'descr': __import__('os').system('touch executed'), 'shape': ()}"),
-    "dates": lambda: plain(x=np.zeros(2, "M8[s]")),
     "long doubles": lambda: one(HEADER % ("<f16", "(1,)"), bytes(16)),
     "no npy inside": lambda: zipped([("x.npy", b"import os")]),
     "a text file inside": lambda: zipped([("readme.txt", b"hello")]),
@@ -191,7 +183,6 @@ HOSTILE = {
     "200,000 nested lists": lambda: program(b"\x80\x02" + b"]" * 200_000 + b"a" * 199_999 + b"."),
     "ten levels": lambda: torched(nested(10)),
     "memo bomb": lambda: program(memo_bomb()),
-    "sparse tensor": lambda: torched({"x": sparse()}),
     "quantized tensor": lambda: program(b"\x80\x02ctorch._utils\n_rebuild_qtensor\n)R."),
     "TorchScript": script_module,
     "whole module": lambda: torched(torch.nn.Linear(1, 1)),
@@ -212,7 +203,6 @@ HOSTILE = {
     "10,001 values": lambda: torched([0.5] * 10_001),
     "one set": lambda: torched({"x": {1, 2}}),
     "a complex tensor": lambda: torched({"x": torch.zeros(2, dtype=torch.complex64)}),
-    "a subclass of dict": lambda: torched(collections.Counter("a")),
 }
 
 
@@ -244,9 +234,8 @@ def test_hostile_file(name, tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == ["hostile"], "something was executed"
 
 
-@pytest.mark.parametrize("switch", ["1", "0"])
-def test_the_environment_cannot_turn_safety_off(switch, monkeypatch, tmp_path):
-    monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", switch)
+def test_the_environment_cannot_turn_safety_off(monkeypatch, tmp_path):
+    monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
     monkeypatch.chdir(tmp_path)
     for raw in (torched({"x": Payload()}), own({"w": torch.zeros(1)}, meta=Payload())):
         refused(files.read, raw, 2**27)

@@ -1,6 +1,5 @@
 """Decisions and results of audits: class names that look like decisions, other programs' files, files of earlier versions."""
 
-import copy
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -310,11 +309,11 @@ def test_decisions_of_another_order_of_the_samples_are_refused(judged, tmp_path)
 
 
 # ---- results of audits are records: files of earlier versions are read and written with the same bytes, damaged ones are named
-RECORDED = Path(__file__).parent / "recorded"  # printed by `fnlkit audit --json` and `fnlkit sites audit` before the records
+RECORDED = Path(__file__).parent / "recorded.json"  # of `fnlkit audit --json` and `fnlkit sites audit` before the records
 
 
 def recorded(name):
-    return json.loads((RECORDED / f"{name}.json").read_text())
+    return json.loads(RECORDED.read_text())[name]
 
 
 @pytest.mark.parametrize("name", ["audit", "quick", "noise"])
@@ -341,7 +340,7 @@ def test_results_are_read_and_written_with_the_same_bytes_and_their_page_is_writ
     ],
 )
 def test_damaged_results_are_named(path, value, named):
-    facts = copy.deepcopy(recorded("audit"))
+    facts = recorded("audit")
     place = facts["sites"][0]
     for name in path[:-1]:
         place = place[name]
@@ -350,7 +349,7 @@ def test_damaged_results_are_named(path, value, named):
 
 
 def test_reviews_are_read_and_written_with_the_same_bytes():
-    reviews = json.loads((RECORDED / "reviews.json").read_text())
+    reviews = recorded("reviews")
     records = from_json(list[Review], reviews, "reviews")
     del reviews[1]["guarantee"]["groups"]  # written by earlier versions
     assert json.dumps(to_json(records)) == json.dumps(reviews)

@@ -18,7 +18,7 @@ from fnlkit.simulate import partitioning
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium (extra `browser`)")
 WebDriverWait = pytest.importorskip("selenium.webdriver.support.ui").WebDriverWait
-RECORDED = Path(__file__).parent / "recorded/audit.json"
+RECORDED = Path(__file__).parent / "recorded.json"
 CHROMIUM, DRIVER = (shutil.which(name) for name in ("chromium", "chromedriver"))
 pytestmark = [
     pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="needs chromium and chromedriver"),
@@ -282,7 +282,7 @@ def test_a_picture_of_16_bits_has_window_and_level(browser, tmp_path):
 
 def audited():
     """Return the facts of an audit of three sites and two classes, the last one not noisy, and pictures of suspects."""
-    facts = json.loads(RECORDED.read_text()) | {"classes": ["a", "b"], "assumptions": ["one"], "sent": {}}
+    facts = json.loads(RECORDED.read_text())["audit"] | {"classes": ["a", "b"], "assumptions": ["one"], "sent": {}}
     first, second, last = facts["sites"]
     for row in facts["sites"]:
         row |= {"matrix": [[90.0, 10], [0, 100]], "confused": [], "skill_by_class": [], "words": ["Wrong labels: about 10 %."]}

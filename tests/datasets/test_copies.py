@@ -301,10 +301,8 @@ def test_groups_of_test_samples_are_read_from_tables_and_arrays(tmp_path):
     ("array", "problem"),
     [
         (("Patient_ID_train", PATIENTS[1:]), "`Patient_ID_train`.*each of the"),
-        (("subject_train", PATIENTS[1:]), "`subject_train`.*each of the"),
         (("ids_train", PATIENTS[1:]), "`ids_train`.*each of the"),
         (("site_train", PATIENTS[None]), "`site_train`.*each of the"),
-        (("patient_id_train", PATIENTS[None]), "`patient_id_train`.*each of the"),
         (("patient_id_train", np.stack([PATIENTS, PATIENTS], 1)), "`patient_id_train`.*each of the"),
         (("ids_train", np.array("p1")), "`ids_train`.*each of the"),
         (("site_train", np.where(PATIENTS == 3, "", "a")), "every sample needs a site"),
