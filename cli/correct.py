@@ -49,7 +49,7 @@ def command(file: str, above: float, drop: bool, listed: bool, sheet: str | None
     console().print(f"{facts['flagged']:,} {words} {done}{note}", style="dim", soft_wrap=True)
     if not listed and not facts["changed"] + facts["dropped"]:
         why = (
-            f"the highest {facts['measure']} is {facts['highest']:.2f}"
+            f"the highest {facts['measure']} is {facts['highest']:.4f}"
             if facts["highest"] is not None
             else "no label is suggested"
         )

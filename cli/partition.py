@@ -56,7 +56,7 @@ def command(file: str | None, dataset: str | None, output: str, as_json: bool, *
     source: Any = dataset or "digits"
     if file is not None:
         if file != "-" and (os.path.isdir(file) or not os.path.exists(file)):
-            raise InputError(f"{file}: no such file; a data set is named by --dataset {file!r}")
+            raise InputError(f"{file}: no file of fnlkit; a data set is named by --dataset {file!r}")
         source, options["dataset"] = Federation.read(file), dataset
     federation = fnlkit.partition(source, say=notes.append, report=facts.update, **options)
     if as_json:

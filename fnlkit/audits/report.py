@@ -193,7 +193,7 @@ def following(sites: Sequence[SiteAudit], judged: str) -> list[str]:
     file = shlex.quote(judged)
     if not reviewed:
         return [f"fnlkit train {file} -o run.pt"]
-    folders = [f"review-{re.sub(r'[^A-Za-z0-9._-]+', '-', name)}" for name in reviewed]
+    folders = ["review-" + re.sub(r"[^\w.-]+", "-", name) for name in reviewed]
     return [
         f"fnlkit review export {file} --client {shlex.quote(name)} -o {shlex.quote(folder)}"
         for name, folder in zip(reviewed, folders, strict=True)

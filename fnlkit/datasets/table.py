@@ -32,7 +32,7 @@ MAX_NUMBERS = 2**26  # numeric cells
 _BLANK = re.compile(r'\A(?:(?:[ \t]*|(?i:sep=.|"sep=."))(?:\r\n|\r|\n))*')  # Excel reads a first line sep=;
 _COMMA = re.compile(r"\s*[-+]?\d*,\d+([eE][-+]?\d+)?\s*")
 _SHEETS = {"header": None, "dtype": object, "keep_default_na": False, "sheet_name": None}
-# End of the name -> name of the format, function of pandas, its options, and the package that it needs.
+# End of the name -> name of the format, function of pandas ("": `_read_xport`), its options, and the package that it needs.
 _READERS: dict[str, tuple[str, str, dict[str, Any], str]] = {
     ".parquet": ("Parquet", "read_parquet", {}, "pyarrow; run: pip install 'fnlkit[parquet]'"),
     ".feather": ("Feather", "read_feather", {}, "pyarrow; run: pip install 'fnlkit[parquet]'"),
@@ -40,7 +40,7 @@ _READERS: dict[str, tuple[str, str, dict[str, Any], str]] = {
     ".ods": ("OpenDocument", "read_excel", _SHEETS, "odfpy; run: pip install 'fnlkit[excel]'"),
     ".dta": ("Stata", "read_stata", {}, ""),
     ".sas7bdat": ("SAS", "read_sas", {"encoding": "infer"}, ""),
-    ".xpt": ("SAS", "read_sas", {"format": "xport", "encoding": "latin-1"}, ""),
+    ".xpt": ("SAS", "", {}, "pyreadstat; run: pip install pyreadstat"),
     ".sav": ("SPSS", "read_spss", {}, "pyreadstat; run: pip install pyreadstat"),
 }
 ENDINGS = (".csv", ".tsv", ".txt", *_READERS)
@@ -364,7 +364,7 @@ def _read_file(path, ending):
         raise InputError(f"{name}: no such file")
     try:
         _must_fit(path, ending)
-        content = getattr(pandas, function)(path, **options)
+        content = getattr(pandas, function)(path, **options) if function else _read_xport(path)
     except ImportError:
         raise InputError(f"{name}: {kind} needs {needs}") from None
     except InputError:
@@ -387,6 +387,16 @@ def _read_file(path, ending):
     if texts * len(content) > MAX_CELLS or content.size > MAX_NUMBERS:
         raise InputError(f"{name}: {len(content):,} rows of {content.shape[1]} columns are too large for memory: use an npz")
     return from_frame(content, path, list(range(1, len(content) + 1)))
+
+
+def _read_xport(path):
+    """Read SAS XPORT of versions 5 and 8 with dates, which pandas reads as numbers; texts have the encoding of the session."""
+    import pyreadstat
+
+    try:
+        return pyreadstat.read_xport(path)[0]
+    except UnicodeDecodeError:
+        return pyreadstat.read_xport(path, encoding="LATIN1")[0]
 
 
 def _must_fit(path, ending):

@@ -116,6 +116,7 @@ def test_page_and_facts(doubtful, found):
     sites = report.sites_of(facts)
     assert sites == found.sites
     assert report.following(sites, "my file.npz")[0].split()[:4] == ["fnlkit", "review", "export", "'my"]
+    assert report.following([replace(sites[0], site="Łódź/1")], "j.npz")[0].endswith(" -o 'review-Łódź-1'")
     assert report.following([replace(row, noisier=False) for row in sites], "j.npz") == ["fnlkit train j.npz -o run.pt"]
     assert facts["basis"] in text and {row["basis"] for row in facts["sites"]} == {"assumptions"}
     federation, data = doubtful

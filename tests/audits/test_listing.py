@@ -283,3 +283,9 @@ def test_the_confidence_is_in_tables_and_on_the_page(confident):
     text = page.page(federation, data, 0, chosen, near, "site")
     body = json.loads(text.split('id="data">')[1].split("</script>")[0])
     assert [item["confidence"] for item in body["items"]] == [round(float(sure[i]), 4) for i in chosen.positions]
+
+
+def test_a_correction_of_nothing_shows_a_confidence_below_its_limit(judged, tmp_path):
+    confidence = np.full(len(judged.given), 0.8996)
+    replace(judged, extra=judged.extra | {"estimate_confidence": confidence}).write(tmp_path / "judged.npz")
+    assert "the highest confidence is 0.8996" in succeed("fnlkit correct judged.npz -o c.npz", tmp_path).stderr

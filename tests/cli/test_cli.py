@@ -105,7 +105,7 @@ def test_a_group_without_a_command_prints_help(words, tmp_path):
         ("fnlkit review import {noisy} none.csv", "none.csv: no such file"),
         ("fnlkit correct {noisy}", "no noise estimate"),
         ("fnlkit audit none.npz", "none.npz"),
-        ("fnlkit partition digits", "digits: no such file; a data set is named by --dataset 'digits'"),
+        ("fnlkit partition digits", "digits: no file of fnlkit; a data set is named by --dataset 'digits'"),
         ("fnlkit partition --holdout 1.5", "--holdout"),
         ("fnlkit partition --gold none.csv", "none.csv"),
         ("fnlkit partition --clients 5000", "lower --clients"),

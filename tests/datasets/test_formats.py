@@ -58,6 +58,14 @@ def test_a_table_of_each_format_is_that_of_the_csv(tmp_path, ending):
     assert any("'%'" in note for note in data.notes)
 
 
+def test_sas_xport_has_dates_and_texts_of_utf_8_or_latin_1(tmp_path):
+    path, library = tmp_path / "t.xpt", pytest.importorskip("pyreadstat", reason="needs pyreadstat")
+    library.write_xport(pandas.DataFrame({"day": [datetime.date(2024, 1, 5)], "hospital": ["Köln"], "label": ["a"]}), path)
+    assert [*read_table(path).columns.values()] == [["2024-01-05"], ["Köln"], ["a"]]
+    path.write_bytes(path.read_bytes().replace("Köln".encode(), "Köln ".encode("latin-1")))
+    assert read_table(path).texts("hospital") == ["Köln"]
+
+
 @pytest.mark.parametrize(("train", "new"), [("csv", "parquet"), ("csv", "xlsx"), ("parquet", "csv")])
 def test_new_rows_with_true_and_false_are_read_in_each_format(train, new, tmp_path):
     """A model that was trained on a CSV read 0 and 1 of Parquet and Excel as unknown categories."""

@@ -77,7 +77,7 @@ def _read_file(source, name, max_bytes):
     except FileNotFoundError:
         raise InputError(f"{name}: no such file") from None
     except IsADirectoryError:
-        raise InputError(f"{name}: is a folder; name a file, or pipe into '-'") from None
+        raise InputError(f"{name}: is a folder, not a file; `fnlkit.partition(FOLDER)` reads a folder of samples") from None
     except (OSError, ValueError, MemoryError) as error:
         raise InputError(f"{name}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
 
