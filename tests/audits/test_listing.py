@@ -286,6 +286,6 @@ def test_the_confidence_is_in_tables_and_on_the_page(confident):
 
 
 def test_a_correction_of_nothing_shows_a_confidence_below_its_limit(judged, tmp_path):
-    confidence = np.full(len(judged.given), 0.8996)
-    replace(judged, extra=judged.extra | {"estimate_confidence": confidence}).write(tmp_path / "judged.npz")
+    extra = judged.extra | {"estimate_confidence": np.full(len(judged.given), 0.8996)}
+    replace(judged, extra=extra).write(tmp_path / "judged.npz")
     assert "the highest confidence is 0.8996" in succeed("fnlkit correct judged.npz -o c.npz", tmp_path).stderr

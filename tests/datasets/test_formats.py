@@ -69,16 +69,13 @@ def test_sas_xport_has_dates_and_texts_of_utf_8_or_latin_1(tmp_path):
 @pytest.mark.parametrize(("train", "new"), [("csv", "parquet"), ("csv", "xlsx"), ("parquet", "csv")])
 def test_new_rows_with_true_and_false_are_read_in_each_format(train, new, tmp_path):
     """A model that was trained on a CSV read 0 and 1 of Parquet and Excel as unknown categories."""
-    pytest.importorskip("openpyxl" if new == "xlsx" else "pyarrow", reason="needs the extras `excel` and `parquet`")
-    table = pandas.DataFrame({"smoker": pandas.array([True, False, None] * 10, "boolean"), "label": ["a", "b", "c"] * 10})
-    table.to_csv(tmp_path / "t.csv", index=False)
-    for ending in {train, new} - {"csv"}:
-        table.to_excel(tmp_path / "t.xlsx", index=False) if ending == "xlsx" else table.to_parquet(tmp_path / "t.parquet")
-    learned = datasets.load(tmp_path / f"t.{train}").table
-    rows = [encode(learned, read_table(tmp_path / f"t.{each}"), np.arange(30)) for each in (train, new)]
+    columns = {"smoker": pandas.array([True, False, None] * 10, "boolean"), "label": ["a", "b", "c"] * 10}
+    paths = [write_table(tmp_path / f"t.{each}", columns) for each in (train, new)]
+    learned = datasets.load(paths[0]).table
+    rows = [encode(learned, read_table(path), np.arange(30)) for path in paths]
     np.testing.assert_array_equal(*rows)
     assert len(np.unique(rows[0], axis=0)) == 3
-    assert note_unseen(learned, read_table(tmp_path / f"t.{new}"), range(30), "rows") == []
+    assert note_unseen(learned, read_table(paths[1]), range(30), "rows") == []
 
 
 def test_new_rows_with_true_and_false_are_no_other_numbers(tmp_path):
@@ -129,9 +126,8 @@ def test_a_damaged_file_is_refused_in_one_line(tmp_path, ending):
 
 
 def test_an_index_with_the_name_of_a_column_is_refused(tmp_path):
-    pytest.importorskip("pyarrow", reason="needs pyarrow (extra `parquet`)")
     index = pandas.MultiIndex.from_product([[0, 1], [0]], names=["age", "k"])
-    pandas.DataFrame({"age": [1, 2], "label": ["a", "b"]}, index=index).to_parquet(tmp_path / "t.parquet")
+    write_table(tmp_path / "t.parquet", pandas.DataFrame({"age": [1, 2], "label": ["a", "b"]}, index=index))
     refuse_call("two columns have the name 'age'", read_table, tmp_path / "t.parquet")
 
 

@@ -25,6 +25,7 @@ from fnlkit.estimators.rows import read_rows
 from fnlkit.experiment import Experiment, Settings
 from fnlkit.simulate.partitioning import federation as split
 from tests.commands import fnlkit, refuse, refuse_call, succeed
+from tests.tables import write_table
 
 
 # ---- data sets that stay in their files: the same samples, labels and checksums as in memory, and nothing read too early
@@ -244,11 +245,7 @@ def test_lines_of_a_table_end_as_any_program_ends_them(tmp_path):
 
 
 def test_parquet_that_unpacks_to_more_than_memory_is_refused(tmp_path, monkeypatch):
-    pa = pytest.importorskip("pyarrow", reason="needs pyarrow (extra `parquet`)")
-    from pyarrow import parquet
-
-    path = tmp_path / "x.parquet"
-    parquet.write_table(pa.table({"label": [0] * 1000, "x": ["a"] * 1000}), path)
+    path = write_table(tmp_path / "x.parquet", {"label": [0] * 1000, "x": ["a"] * 1000})
     assert len(read_table(path)) == 1000
     for limit in ("MAX_CELLS", "MAX_NUMBERS"):
         with monkeypatch.context() as context, pytest.raises(InputError, match="1,000 rows of 2 columns, 1 of texts"):
@@ -258,7 +255,6 @@ def test_parquet_that_unpacks_to_more_than_memory_is_refused(tmp_path, monkeypat
 
 @pytest.mark.parametrize("name", ["x.parquet", "x.csv", "x.npz"])
 def test_a_named_pipe_is_refused_as_a_table(tmp_path, name):
-    pytest.importorskip("pyarrow", reason="needs pyarrow (extra `parquet`)")
     os.mkfifo(tmp_path / name)
     refuse_call("not a regular file", load, tmp_path / name)
 

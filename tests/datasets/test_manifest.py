@@ -17,6 +17,7 @@ from fnlkit.datasets.decoding import Decoded
 from fnlkit.datasets.labels import doubts
 from fnlkit.datasets.table import parse_table
 from tests.commands import fnlkit, refuse_call
+from tests.tables import write_table
 
 
 def write(path, *lines, encoding="utf-8", end="\n"):
@@ -221,19 +222,14 @@ def test_scales_and_categories_come_from_training_rows_only(tmp_path):
 
 
 def test_parquet_equals_csv(tmp_path, monkeypatch):
-    pa = pytest.importorskip("pyarrow", reason="needs pyarrow (extra `parquet`)")
-    from pyarrow import parquet
-
     table = {"age": [61.0, None, 53.0, 40.0], "n": [1, 2, 3, None], "sex": ["w", "m", None, "m"], "label": [1, 2, None, 1]}
-    parquet.write_table(pa.table({**table, "__index_level_0__": [0, 1, 2, 3]}), tmp_path / "t.parquet")
+    write_table(tmp_path / "t.parquet", {**table, "__index_level_0__": [0, 1, 2, 3]})
     lines = [",".join("" if v is None else str(v) for v in row) for row in zip(*table.values(), strict=True)]
     write(tmp_path / "t.csv", ",".join(table), *lines)
     found, expected = (datasets.load(tmp_path / name) for name in ("t.parquet", "t.csv"))
     np.testing.assert_array_equal(found.x_train, expected.x_train)
     assert (found.columns, found.class_names, found.table) == (expected.columns, expected.class_names, expected.table)
     assert found.unlabeled.ids == ["row 3"] and expected.unlabeled.ids == ["row 4"]
-    (tmp_path / "broken.parquet").write_bytes(b"PAR1")
-    refuse_call("broken.parquet: cannot be read as Parquet", datasets.load, tmp_path / "broken.parquet")
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
     refuse_call(r"Parquet needs pyarrow; run: pip install 'fnlkit\[parquet\]'", datasets.load, tmp_path / "t.parquet")
 
