@@ -37,8 +37,8 @@ LENGTH = 32
 SHRINKAGE = 0.1
 # Factors on the logits of the Gaussian classifier are 1 divided by these numbers.
 TEMPERATURES = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
-# Default penalties of the head.
-RIDGE, RIDGE_FOURIER = 15.0, 5.0
+# Default penalty of the head.  With Fourier features, the likelihood of the other half's labels chooses one of two.
+RIDGE, RIDGES_FOURIER = 15.0, (5.0, 50.0)
 # Updates of the matrices for each classifier.
 EM_STEPS = 3
 WHOLE = 2  # number of the part with all samples; 0 and 1 are the halves
@@ -334,9 +334,10 @@ class Sums:
                 known = {"counts": np.maximum(counts, 0)}  # rounding, and noise on masked sums
         return known["counts"]
 
-    def fit_heads(self, fits, steps, ridge, **known):
+    def fit_heads(self, fits, steps, ridges, **known):
         """Fit the heads (fits, m, C) that make the given labels most likely; without counts, all labels are right."""
-        ascents = [Ascent(self.of_part(self.products, fit.part), self.classes, ridge) for fit in fits]
+        products = [self.of_part(self.products, fit.part) for fit in fits]
+        ascents = [Ascent(each, self.classes, ridge) for each, ridge in zip(products, ridges, strict=True)]
         gradients, ask = 0.0, partial(reply_gradients, fits=fits, right=not known)
         for _ in range(steps):
             points = np.stack([ascent.head for ascent in ascents])
@@ -442,14 +443,15 @@ def fedsums(
     steps : int >= 1
         Steps of the head, with L-BFGS and Boehning's bound of the curvature.
     ridge : float > 0, or -1
-        Penalty of the head: ridge / 2 times its squared entries.  Default: -1, which is 15, and 5 with Fourier features.
+        Penalty of the head: ridge / 2 times its squared entries.  Default: -1, which is 15; with Fourier features 5 or 50,
+        chosen as the label model is, and 5 without a label model.
 
     Notes
     -----
     Class shares of each client in q help if clients have few true classes, and harm if clients have few given labels.  Both
-    label models and their heads are computed from all samples and from each half of each client's samples.  The choice is the
-    label model under which the given labels of the other half are more likely.  All are computed together: a client sends 36
-    messages by default, and one more with Fourier features.
+    label models, and their heads under each penalty, are computed from all samples and from each half of each client's samples.
+    The choice is the head under which the given labels of the other half are most likely.  All are computed together: a
+    client sends 36 messages by default, and one more with Fourier features.
 
     Clients send changes of their sums since their last reply, so that the sums of a client that misses a step remain in those
     of the server.  Clients correct their labels to the most likely class at the end.
@@ -464,19 +466,21 @@ def fedsums(
 
     Reports
     -------
-    common_transition (C, C); class_shares, whether they are part of the label model; once.
+    common_transition (C, C); class_shares, whether they are part of the label model; ridge, the penalty of the head; once.
     """
-    sums, ridge = Sums(clients, model, components), ridge if ridge > 0 else RIDGE_FOURIER if model.cosines else RIDGE
+    sums, ridges = Sums(clients, model, components), (ridge,) if ridge > 0 else RIDGES_FOURIER if model.cosines else (RIDGE,)
     if not label_model:
-        head = sums.fit_heads((WHOLE_FIT,), steps, ridge)[0]
+        head = sums.fit_heads((WHOLE_FIT,), steps, ridges[:1])[0]
         return (yield from _only(sums.finish(head, {}, WHOLE_FIT)))
     fits = tuple(Fit(part, shares) for part in (0, 1, WHOLE) for shares in (False, True))
     counts = sums.fit_label_models(fits, passes)
-    heads = sums.fit_heads(fits, steps, ridge, counts=counts)
-    scores = sums.held_out_likelihoods(fits[:4], heads[:4], counts[:4]).reshape(2, 2).sum(0)
-    best = 4 + int(scores[1] > scores[0])
+    fits, counts = tuple(fit for fit in fits for _ in ridges), counts.repeat(len(ridges), 0)
+    heads = sums.fit_heads(fits, steps, ridges * 6, counts=counts)
+    whole = len(fits) * 2 // 3
+    scores = sums.held_out_likelihoods(fits[:whole], heads[:whole], counts[:whole]).reshape(2, -1).sum(0)
+    best = whole + int(scores.argmax())
     fit, head, counts = fits[best], heads[best], counts[best]
-    report = {"common_transition": noise.common_matrix(counts), "class_shares": fit.shares}
+    report = {"common_transition": noise.common_matrix(counts), "class_shares": fit.shares, "ridge": (ridges * 6)[best]}
     return (yield from _only(sums.finish(head, report, fit, counts=counts[None])))
 
 

@@ -274,6 +274,19 @@ def test_curved_borders_need_fourier_features_which_small_tables_have_by_default
     refuse_call("even number", fnlkit.train, federation, "fedsums", model="fourier(features=5)", say=None)
 
 
+def test_halves_of_the_samples_choose_the_penalty_of_fourier_features(tmp_path):
+    """Curved borders need the small penalty; linear classes with many wrong labels need the large one."""
+    true, wrong = np.arange(600) % 3, np.random.default_rng(1).random(600) < 0.5
+    x = 2.5 * np.eye(3, 8)[true] + np.random.default_rng(0).normal(size=(600, 8))
+    given = np.where(wrong, (true + 1 + np.arange(600) // 3 % 2) % 3, true)
+    np.savez(tmp_path / "linear.npz", x_train=x, y_train=given, x_test=x[:50], y_test=true[:50])
+    linear = fnlkit.partition(str(tmp_path / "linear.npz"), clients=5, say=None)
+    for federation, ridge in ((rings(tmp_path), 5), (linear, 50)):
+        runs = [fnlkit.train(federation, f"fedsums(passes=1{penalty})", model="fourier(features=100)", say=None)
+                for penalty in ("", ", ridge=5", ", ridge=50")]  # fmt: skip
+        assert [np.array_equal(runs[0].weights, run.weights) for run in runs[1:]] == [ridge == 5, ridge == 50]
+
+
 def test_a_run_with_fourier_features_is_evaluated_predicted_resumed_and_exported(tmp_path):
     federation = rings(tmp_path)
     run = fnlkit.train(federation, "fedsums(steps=10, passes=1)", output=str(tmp_path / "r.pt"), say=None)
