@@ -33,6 +33,8 @@ LARGEST_NUMBER = 1e9
 COUNTED = 1e-3
 # Mean squared length of a sample, without the constant feature.
 LENGTH = 32
+# Largest number of inputs that are all kept by default, and samples per input that this needs.
+MOST_KEPT, SAMPLES_PER_INPUT = 128, 8
 # Added to each variance of the Gaussian classifier, in units of the mean variance.
 SHRINKAGE = 0.1
 # Factors on the logits of the Gaussian classifier are 1 divided by these numbers.
@@ -291,6 +293,7 @@ class Sums:
         if abs(wide[-1, -1] - samples) > COUNTED * samples:
             raise WorkStopped(f"the clients have {samples:,.0f} samples, and their sums count {wide[-1, -1]:,.0f}")
         scale = _standardize(wide)
+        components = components if components > 0 else _default_components(samples, np.count_nonzero(scale))
         if model.cosines:
             scale /= np.sqrt(max(1, np.count_nonzero(scale)))  # two samples have the mean squared distance 2
             angles = {"angles": _draw_angles(wide, scale, model.cosines).astype(np.float32)}
@@ -385,6 +388,12 @@ def _draw_angles(products, scale, cosines):
     return np.block([[directions, directions], [offset, offset - np.pi / 2]])
 
 
+def _default_components(samples, inputs):
+    """Return a sixteenth of the samples, but 32 to 256; at least all inputs if they are few and have enough samples."""
+    number = min(256, max(32, int(samples) // 16))
+    return max(number, inputs) if inputs <= min(MOST_KEPT, samples / SAMPLES_PER_INPUT) else number
+
+
 def _principal_axes(products, scale, components):
     """Project (D + 1, m - 1) to principal components of standardized inputs, with mean squared length `LENGTH`.
 
@@ -394,15 +403,13 @@ def _principal_axes(products, scale, components):
         Sum of x x' over all samples, x values and 1.
     scale : (D,)
     components : int
-        Number of components, or -1.
     """
-    samples, mean, covariance = _moments(products)
+    _, mean, covariance = _moments(products)
     correlation = covariance * np.outer(scale, scale)
-    wanted = components if components > 0 else min(256, max(32, int(samples) // 16))
     axes, total = np.eye(len(mean)), float(np.trace(correlation))
-    if wanted < len(mean):
+    if components < len(mean):
         values, axes = np.linalg.eigh(correlation)
-        axes, total = axes[:, -wanted:], float(values[-wanted:].sum())
+        axes, total = axes[:, -components:], float(values[-components:].sum())
     axes = scale[:, None] * axes * np.sqrt(LENGTH / max(total, 1e-12))
     return np.concatenate([axes, -(mean @ axes)[None]])
 
@@ -437,7 +444,8 @@ def fedsums(
     label_model : bool
         Whether to model wrong labels.  False: the plain multinomial head.
     components : int >= 1, or -1
-        Number of principal components.  Default: -1, which is a sixteenth of all samples, at least 32 and at most 256.
+        Number of principal components.  Default: -1, which is a sixteenth of all samples, at least 32 and at most 256, and
+        at least all inputs if there are at most 128 and 8 samples for each.
     passes : int >= 1
         Updates of the Gaussian classifier.  More passes drift from classes to clusters.
     steps : int >= 1

@@ -303,6 +303,19 @@ def test_a_run_with_fourier_features_is_evaluated_predicted_resumed_and_exported
 
 
 # ---- parts
+def test_all_of_a_few_inputs_are_kept_if_there_are_enough_samples(tmp_path):
+    """Of independent columns, 32 principal components are arbitrary directions, with half of the signal of 60 columns."""
+    count = importlib.import_module("fnlkit.methods.fedsums")._default_components
+    cases = ((480, 60, 60), (479, 60, 32), (1024, 128, 128), (1100, 129, 68), (100_000, 20, 256), (100, 12, 32))
+    assert [count(samples, inputs) for samples, inputs, _ in cases] == [wanted for *_, wanted in cases]
+    x = np.random.default_rng(0).normal(size=(980, 60))
+    y = (x[:, :5].sum(1) > 0).astype(int)
+    np.savez(tmp_path / "x.npz", x_train=x[:480], y_train=y[:480], x_test=x[480:], y_test=y[480:])
+    federation = fnlkit.partition(str(tmp_path / "x.npz"), clients=4, say=None)
+    scores = [fnlkit.train(federation, f"ridge{part}", say=None).history[-1]["agreement"] for part in ("", "(components=32)")]
+    assert scores[0] > 0.9 and scores[1] < 0.85
+
+
 def test_steps_of_the_head_raise_the_likelihood_of_noisy_labels_to_its_maximum(monkeypatch):
     """Labels of which 60 % are random, whose likelihood is nearly flat where the head starts."""
     monkeypatch.setattr(heads, "BLOCK", 200)
