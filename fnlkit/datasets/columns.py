@@ -29,6 +29,7 @@ _UNKNOWN = "(unknown)"
 _FAR, _FEW, _BEYOND = 1e6, 0.25, 1e38
 # Numbers are stored without their mean if their standard deviation is less than this number of steps of float32.
 _FINE = 100
+_FAR_ROW = 1000  # interquartile ranges from the median in most columns, at which a row is noted
 _INNER = 5  # distinct values between the extremes of a column that can be codes, at least
 # Numbers with a mark, and those whose mark can be a thousands separator.
 _MARKED, _GROUPED = re.compile(r"[-+]?\d*([.,])\d+"), re.compile(r"[-+]?[1-9]\d{0,2}[.,]\d{3}")
@@ -220,7 +221,7 @@ def note_values(x: Any, name: str) -> list[str]:
     x : numbers (n, d)
         At most the first 10,000 rows are read, and arrays of more than 200 columns are not.
     name : str
-        Name of the array in the notes.
+        Name of the array in the notes.  Rows far from all others are noted too.
     """
     if x.shape[1] > 200:
         return []
@@ -231,9 +232,24 @@ def note_values(x: Any, name: str) -> list[str]:
             "values"
             for value, count in find_codes(rows[:, j])
         ]
-        if loses_differences(rows[:, j]):
-            notes.append(f"column {j} of `{name}` has large numbers whose differences float32 cannot hold; subtract their mean")
+    if large := [j for j in range(rows.shape[1]) if loses_differences(rows[:, j])]:
+        listed = f"{', '.join(map(str, large[:5]))}{f' and {len(large) - 5:,} more' if len(large) > 5 else ''}"
+        columns = f"columns {listed} of `{name}` have" if len(large) > 1 else f"column {listed} of `{name}` has"
+        notes.append(f"{columns} large numbers whose differences float32 cannot hold; subtract their mean")
+    if far := find_far_rows(rows):
+        notes.append(
+            f"row {far[0]} of `{name}` ({len(far):,} such rows) is {_FAR_ROW:,} interquartile ranges from the median in most "
+            "columns; one such row can spoil a model: check it"
+        )
     return notes
+
+
+def find_far_rows(rows: np.ndarray) -> list[int]:
+    """Find the rows of numbers (n, d) that are beyond `_FAR_ROW` interquartile ranges in most columns that vary."""
+    low, middle, high = np.quantile(np.nan_to_num(rows), (0.25, 0.5, 0.75), axis=0)
+    varies = high > low
+    far = np.abs(rows - middle)[:, varies] > _FAR_ROW * (high - low)[varies]
+    return np.flatnonzero(far.mean(1) > 0.5).tolist() if varies.any() else []
 
 
 def find_codes(values: np.ndarray) -> list[tuple[float, int]]:

@@ -9,7 +9,7 @@ import fnlkit
 from fnlkit import datasets
 from fnlkit.artifacts import run_schema
 from fnlkit.core.errors import InputError
-from fnlkit.datasets.columns import find_codes, learn
+from fnlkit.datasets.columns import find_codes, learn, note_values
 from fnlkit.datasets.dates import forms_of
 from fnlkit.datasets.identifying import reason_to_leave_out
 from fnlkit.datasets.manifest import open_manifest
@@ -233,6 +233,19 @@ def test_large_numbers_of_small_differences_keep_their_differences(tmp_path):
     shown = dict(decode_row(near.table, np.asarray(near.x_train)[3]))
     assert float(shown["counter"]) == pytest.approx(8_000_000_000 + differences[3], rel=1e-5)
     assert "offset" not in datasets.load(two_classes(tmp_path / "t.csv", year=2000 + differences)).table[1]
+
+
+def test_columns_of_large_numbers_share_a_note_and_rows_far_from_all_others_are_noted():
+    x = np.random.default_rng(0).normal(size=(300, 4))
+    x[:, 3] = 1
+    assert note_values(x, "x") == []
+    (note,) = note_values(x + [2e9, 0, 0, 0], "x")
+    assert note.startswith("column 0 of `x` has large numbers")
+    assert note_values(np.tile(x + 2e9, 2), "x")[0].startswith("columns 0, 1, 2, 4, 5 and 1 more of `x`")
+    x[[17, 40], :2] = [[1e4], [1.1e4]]  # two of the three columns that vary
+    x[5, 0] = 1e9
+    (note,) = note_values(x, "x")
+    assert note.startswith("row 17 of `x` (2 such rows) is 1,000 interquartile ranges")
 
 
 def test_codes_are_found_beside_each_other_but_not_among_few_values():
