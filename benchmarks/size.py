@@ -14,7 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 LIMITS = {"fnlkit and cli": 44_800, "tests": 27_201, "benchmarks": 5_000}
-OTHERS = {"words of pages": 40_970, "tracked files": 894, "imports between packages": 108, "benchmark programs": 28}
+OTHERS = {"words of pages": 41_000, "tracked files": 894, "imports between packages": 108, "benchmark programs": 28}
 
 
 def count_code_lines(source):
