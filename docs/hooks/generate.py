@@ -25,7 +25,8 @@ from fnlkit.results.trained_run import TrainedRun
 from fnlkit.simulate import noise, partitioning
 
 ROOT = Path(__file__).parent.parent.parent
-PACKAGES = ("datasets", "noise", "estimators", "models", "experiment", "client", "engines", "filter", "rank", "count")
+PACKAGES = ("datasets", "simulate.noise", "estimators", "models", "experiment", "federated.client", "federated.engines",
+            "cleanlab.filter", "cleanlab.rank", "cleanlab.count")  # fmt: skip
 TYPES = (Federation, TrainedRun, Evaluation, EstimatorInputs, Judgment)  # arguments and results of exported functions
 
 
@@ -83,7 +84,10 @@ def _method(name, function):
     ]
     loss = "The method defines the loss." if registry.brings_loss(name) else "Every [loss](../parts/losses.md) can be used."
     replies = "".join(f"- `{reply}`: {sent.what} ({sent.when})\n" for reply, sent in known.sends.items())
-    cost = ", ".join(f"{what} {known.cost[key]:g}" for key, what in cards.COST.items())
+    cost = "Not compared with FedAvg, because the method has its own number of rounds."
+    if known.cost:
+        cost = ", ".join(f"{what} {known.cost[key]:g}" for key, what in cards.COST.items())
+        cost = f"At equal `--rounds`, relative to FedAvg: {cost} (`python -m benchmarks.methods --traffic`)."
     return f"""# {name}
 
 *Source:* {parts.source(function) or "none"}
@@ -97,7 +101,7 @@ def _method(name, function):
 {replies}
 ## Cost
 
-At equal `--rounds`, relative to FedAvg: {cost} (`python -m benchmarks.methods --traffic`).
+{cost}
 """
 
 
@@ -109,7 +113,7 @@ def package_pages():
     write("library/kernels.md", f"# fnlkit.kernels\n\n{exported}")
     for name in PACKAGES:
         options = "options: {heading_level: 2, show_root_heading: false}"
-        write(f"library/{name}.md", f"# fnlkit.{name}\n\n::: fnlkit.{name}\n    {options}\n")
+        write(f"library/{name.rpartition('.')[2]}.md", f"# fnlkit.{name}\n\n::: fnlkit.{name}\n    {options}\n")
 
 
 def repository_files():
