@@ -33,8 +33,8 @@ LARGEST_NUMBER = 1e9
 COUNTED = 1e-3
 # Mean squared length of a sample, without the constant feature.
 LENGTH = 32
-# Largest number of inputs that are all kept by default, and samples per input that this needs.
-MOST_KEPT, SAMPLES_PER_INPUT = 128, 8
+# Inputs that are all kept by default: how many at most, samples per input, and how independent they are (1: uncorrelated).
+MOST_KEPT, SAMPLES_PER_INPUT, INDEPENDENT = 128, 4, 0.9
 # Added to each variance of the Gaussian classifier, in units of the mean variance.
 SHRINKAGE = 0.1
 # Factors on the logits of the Gaussian classifier are 1 divided by these numbers.
@@ -293,7 +293,7 @@ class Sums:
         if abs(wide[-1, -1] - samples) > COUNTED * samples:
             raise WorkStopped(f"the clients have {samples:,.0f} samples, and their sums count {wide[-1, -1]:,.0f}")
         scale = _standardize(wide)
-        components = components if components > 0 else _default_components(samples, np.count_nonzero(scale))
+        components = components if components > 0 else _default_components(wide, scale)
         if model.cosines:
             scale /= np.sqrt(max(1, np.count_nonzero(scale)))  # two samples have the mean squared distance 2
             angles = {"angles": _draw_angles(wide, scale, model.cosines).astype(np.float32)}
@@ -388,10 +388,19 @@ def _draw_angles(products, scale, cosines):
     return np.block([[directions, directions], [offset, offset - np.pi / 2]])
 
 
-def _default_components(samples, inputs):
-    """Return a sixteenth of the samples, but 32 to 256; at least all inputs if they are few and have enough samples."""
-    number = min(256, max(32, int(samples) // 16))
-    return max(number, inputs) if inputs <= min(MOST_KEPT, samples / SAMPLES_PER_INPUT) else number
+def _default_components(products, scale):
+    """Return a sixteenth of the samples, but 32 to 256; at least all inputs if they are few and nearly independent.
+
+    Principal components of independent inputs are arbitrary directions, which lose signal.  Of correlated inputs, the small
+    components are mostly noise.
+    """
+    samples, _, covariance = _moments(products)
+    number, inputs = min(256, max(32, int(samples) // 16)), np.count_nonzero(scale)
+    # Correlations of independent inputs have the mean square 1 / samples.
+    squares = np.sum((covariance * np.outer(scale, scale)) ** 2) - inputs**2 / samples
+    if inputs <= min(MOST_KEPT, samples / SAMPLES_PER_INPUT) and inputs > INDEPENDENT * squares:
+        return max(number, inputs)
+    return number
 
 
 def _principal_axes(products, scale, components):
@@ -445,7 +454,7 @@ def fedsums(
         Whether to model wrong labels.  False: the plain multinomial head.
     components : int >= 1, or -1
         Number of principal components.  Default: -1, which is a sixteenth of all samples, at least 32 and at most 256, and
-        at least all inputs if there are at most 128 and 8 samples for each.
+        at least all inputs if these are at most 128, nearly uncorrelated, and have 4 samples each.
     passes : int >= 1
         Updates of the Gaussian classifier.  More passes drift from classes to clusters.
     steps : int >= 1

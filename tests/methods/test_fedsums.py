@@ -303,11 +303,14 @@ def test_a_run_with_fourier_features_is_evaluated_predicted_resumed_and_exported
 
 
 # ---- parts
-def test_all_of_a_few_inputs_are_kept_if_there_are_enough_samples(tmp_path):
+def test_all_of_a_few_independent_inputs_are_kept_if_there_are_enough_samples(tmp_path):
     """Of independent columns, 32 principal components are arbitrary directions, with half of the signal of 60 columns."""
     count = importlib.import_module("fnlkit.methods.fedsums")._default_components
-    cases = ((480, 60, 60), (479, 60, 32), (1024, 128, 128), (1100, 129, 68), (100_000, 20, 256), (100, 12, 32))
-    assert [count(samples, inputs) for samples, inputs, _ in cases] == [wanted for *_, wanted in cases]
+    for samples, inputs, wanted in ((240, 60, 60), (239, 60, 32), (1024, 128, 128), (1100, 129, 68), (9600, 20, 256)):
+        cosines = np.cos(np.pi / samples * np.outer(np.arange(samples) + 0.5, np.arange(inputs + 1)))  # orthogonal columns
+        assert count(cosines.T[::-1] @ cosines[:, ::-1], np.full(inputs, np.sqrt(2))) == wanted
+    correlated = np.append(np.full((60, 60), 240.0) + np.diag(np.full(60, 240.0)), np.zeros((60, 1)), 1)
+    assert count(np.append(correlated, [[*np.zeros(60), 240.0]], 0), np.full(60, 0.5**0.5)) == 32
     x = np.random.default_rng(0).normal(size=(980, 60))
     y = (x[:, :5].sum(1) > 0).astype(int)
     np.savez(tmp_path / "x.npz", x_train=x[:480], y_train=y[:480], x_test=x[480:], y_test=y[480:])
