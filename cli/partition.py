@@ -56,7 +56,8 @@ def command(file: str | None, dataset: str | None, output: str, as_json: bool, *
     source: Any = dataset or "digits"
     if file is not None:
         if file != "-" and (os.path.isdir(file) or not os.path.exists(file)):
-            raise InputError(f"{file}: no file of fnlkit; a data set is named by --dataset {file!r}")
+            what = "is a folder" if os.path.isdir(file) else "no such file"
+            raise InputError(f"{file}: {what}; a data set is named by --dataset {file!r}")
         source, options["dataset"] = Federation.read(file), dataset
     federation = fnlkit.partition(source, say=notes.append, report=facts.update, **options)
     if as_json:

@@ -238,18 +238,19 @@ def note_values(x: Any, name: str) -> list[str]:
         notes.append(f"{columns} large numbers whose differences float32 cannot hold; subtract their mean")
     if far := find_far_rows(rows):
         notes.append(
-            f"row {far[0]} of `{name}` ({len(far):,} such rows) is {_FAR_ROW:,} interquartile ranges from the median in most "
-            "columns; one such row can spoil a model: check it"
+            f"rows of `{name}` beyond {_FAR_ROW:,} interquartile ranges in most columns: {len(far):,}, the first is row "
+            f"{far[0]}; one can spoil a model: check them"
         )
     return notes
 
 
 def find_far_rows(rows: np.ndarray) -> list[int]:
-    """Find the rows of numbers (n, d) that are beyond `_FAR_ROW` interquartile ranges in most columns that vary."""
+    """Find the rows of numbers (n, d) beyond `_FAR_ROW` interquartile ranges in most columns that vary; [] if over 1 %."""
     low, middle, high = np.quantile(np.nan_to_num(rows), (0.25, 0.5, 0.75), axis=0)
     varies = high > low
     far = np.abs(rows - middle)[:, varies] > _FAR_ROW * (high - low)[varies]
-    return np.flatnonzero(far.mean(1) > 0.5).tolist() if varies.any() else []
+    found = np.flatnonzero(far.mean(1) > 0.5).tolist() if varies.any() else []
+    return found if len(found) <= max(1, len(rows) // 100) else []
 
 
 def find_codes(values: np.ndarray) -> list[tuple[float, int]]:

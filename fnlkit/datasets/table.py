@@ -393,6 +393,8 @@ def _read_xport(path):
     """Read SAS XPORT of versions 5 and 8 with dates, which pandas reads as numbers; texts have the encoding of the session."""
     import pyreadstat
 
+    if os.path.getsize(path) % 80:
+        raise ValueError("it is cut off; create the file again")
     try:
         return pyreadstat.read_xport(path)[0]
     except UnicodeDecodeError:

@@ -398,9 +398,8 @@ def _default_components(products, scale):
     number, inputs = min(256, max(32, int(samples) // 16)), np.count_nonzero(scale)
     # Correlations of independent inputs have the mean square 1 / samples.
     squares = np.sum((covariance * np.outer(scale, scale)) ** 2) - inputs**2 / samples
-    if inputs <= min(MOST_KEPT, samples / SAMPLES_PER_INPUT) and inputs > INDEPENDENT * squares:
-        return max(number, inputs)
-    return number
+    few = inputs <= min(MOST_KEPT, samples / SAMPLES_PER_INPUT)
+    return max(number, inputs) if few and inputs > INDEPENDENT * squares else number
 
 
 def _principal_axes(products, scale, components):

@@ -64,6 +64,8 @@ def test_sas_xport_has_dates_and_texts_of_utf_8_or_latin_1(tmp_path):
     assert [*read_table(path).columns.values()] == [["2024-01-05"], ["Köln"], ["a"]]
     path.write_bytes(path.read_bytes().replace("Köln".encode(), "Köln ".encode("latin-1")))
     assert read_table(path).texts("hospital") == ["Köln"]
+    path.write_bytes(path.read_bytes()[:-100])
+    refuse_call("t.xpt: .*cut off", read_table, path)
 
 
 @pytest.mark.parametrize(("train", "new"), [("csv", "parquet"), ("csv", "xlsx"), ("parquet", "csv")])
