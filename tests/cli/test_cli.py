@@ -101,7 +101,7 @@ def test_a_group_without_a_command_prints_help(words, tmp_path):
         ("fnlkit train --rounds many {noisy}", "'many' is not a valid integer"),
         ("fnlkit train {noisy} --resume {noisy}", "noisy.npz"),
         ("fnlkit review import {noisy} none.csv", "none.csv: no such file"),
-        ("fnlkit partition digits", "digits: no file of fnlkit; a data set is named by --dataset 'digits'"),
+        ("fnlkit partition digits", "digits: no such file; a data set is named by --dataset 'digits'"),
         ("fnlkit partition --gold none.csv", "none.csv"),
         ("fnlkit partition --clients 5000", "lower --clients"),
         ("fnlkit partition -q | fnlkit partition -", "already partitioned"),
