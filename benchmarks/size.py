@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-LIMITS = {"fnlkit and cli": 44_810, "tests": 27_210, "benchmarks": 5_000}
+LIMITS = {"fnlkit and cli": 44_810, "tests": 27_220, "benchmarks": 5_000}
 OTHERS = {"words of pages": 41_000, "tracked files": 894, "imports between packages": 108, "benchmark programs": 28}
 
 

@@ -169,6 +169,7 @@ def load_for_task(text: str, project, *, leave_out: str = "", memory: str = "") 
         y_train=train[used_train],
         y_test=test[used_test],
         class_names=list(project.classes),
+        order=np.arange(len(names)) if data.order is None else data.order,  # the checksum is that of the site's own labels
         samples=lambda: (_select_samples(x[0], used_train), _select_samples(x[1], used_test)),
         ids=None if data.ids is None else np.asarray(data.ids)[used_train],
         paths=None if data.paths is None else np.asarray(data.paths)[used_train],

@@ -157,6 +157,16 @@ def test_an_npz_of_one_site_is_taken(split, tmp_path, capsys):
     refuse_call("Aix.npz", project.site)
 
 
+def test_files_of_a_class_that_is_left_out_are_not_used(tmp_path):
+    for i in range(40):
+        np.save(tmp_path / f"{i}.npy", np.full((8, 8, 1), i, np.uint8))
+    ours = write(tmp_path / "ours.csv", [f"{i}.npy,{'iw'[i % 2]}" for i in range(30)], "path,label")
+    theirs = write(tmp_path / "theirs.csv", [f"{i}.npy,{'iwx'[i % 2 + (i > 29)]}" for i in range(40)], "path,label")
+    settings = Settings(method="fedavg", model="mlp(hidden=4)", rounds=1, fraction=1.0)
+    site = DeployedProject(tmp_path, datasets.load(str(ours)), settings, [theirs]).site(leave_out="x")
+    assert len(site.client) == 35
+
+
 def test_the_check_of_a_table_counts_empty_cells(tables):
     rows = ["60,2000,,0.1,ill", *patients(39, 2)]
     found = describe_data(write(tables / "theirs.csv", rows), str(deployed(tables).agreed))
