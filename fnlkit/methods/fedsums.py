@@ -489,14 +489,14 @@ def fedsums(
         head = sums.fit_heads((WHOLE_FIT,), steps, ridges[:1])[0]
         return (yield from _only(sums.finish(head, {}, WHOLE_FIT)))
     fits = tuple(Fit(part, shares) for part in (0, 1, WHOLE) for shares in (False, True))
-    counts = sums.fit_label_models(fits, passes)
+    counts, penalties = sums.fit_label_models(fits, passes), ridges * len(fits)
     fits, counts = tuple(fit for fit in fits for _ in ridges), counts.repeat(len(ridges), 0)
-    heads = sums.fit_heads(fits, steps, ridges * 6, counts=counts)
-    whole = len(fits) * 2 // 3
+    heads = sums.fit_heads(fits, steps, penalties, counts=counts)
+    whole = len(fits) * 2 // 3  # number of the first head from all samples
     scores = sums.held_out_likelihoods(fits[:whole], heads[:whole], counts[:whole]).reshape(2, -1).sum(0)
     best = whole + int(scores.argmax())
     fit, head, counts = fits[best], heads[best], counts[best]
-    report = {"common_transition": noise.common_matrix(counts), "class_shares": fit.shares, "ridge": (ridges * 6)[best]}
+    report = {"common_transition": noise.common_matrix(counts), "class_shares": fit.shares, "ridge": penalties[best]}
     return (yield from _only(sums.finish(head, report, fit, counts=counts[None])))
 
 
