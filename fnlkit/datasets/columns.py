@@ -214,14 +214,14 @@ def loses_differences(values: np.ndarray) -> bool:
 
 
 def note_values(x: Any, name: str) -> list[str]:
-    """Note columns of an array without names: codes of missing values, and differences that float32 loses.
+    """Note codes of missing values, differences that float32 loses, and far rows of an array without names of columns.
 
     Parameters
     ----------
     x : numbers (n, d)
         At most the first 10,000 rows are read, and arrays of more than 200 columns are not.
     name : str
-        Name of the array in the notes.  Rows far from all others are noted too.
+        Name of the array in the notes.
     """
     if x.shape[1] > 200:
         return []
